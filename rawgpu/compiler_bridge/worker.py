@@ -1,0 +1,76 @@
+"""A compiler process: reads jobs from its standard input, answers on its standard output.
+
+Started as `python -m rawgpu.compiler_bridge.worker` by `workers.py`, which describes the frames. It
+ends when its input closes, so it cannot outlive the process that started it, not even while LLVM is
+busy: a thread does the reading, and LLVM runs without Python's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import resource
+import sys
+import threading
+
+from rawgpu.compiler_bridge.frames import Frame, Kind, read_frame, write_frame
+
+IDLE_SECONDS = 300.0
+
+
+def _read_jobs(source: int, jobs: queue.SimpleQueue[Frame]) -> None:
+    while True:
+        frame = read_frame(source)
+        if frame is None:
+            os._exit(0)
+        jobs.put(frame)
+
+
+def _answer(frame: Frame) -> Frame:
+    from rawgpu.compiler_bridge.emit import emit
+    from rawgpu.compiler_bridge.target import Target
+    from rawgpu.errors import CompileError, UnsupportedDevice
+
+    job = frame.fields
+    target = Target(job["triple"], job["cpu"], job["features"])
+    try:
+        data = emit(
+            frame.data.decode(),
+            target,
+            passes=job["passes"],
+            level=job["level"],
+            assembly=job["assembly"],
+        )
+    except CompileError as error:
+        told = {"message": error.message, "hint": error.hint, "line": error.line}
+        return Frame(Kind.COMPILE_ERROR, told | {"text": error.text}, error.log.encode())
+    except UnsupportedDevice as error:
+        return Frame(Kind.UNSUPPORTED, {"message": error.message, "hint": error.hint})
+    return Frame(Kind.DONE, {}, data)
+
+
+def main() -> None:
+    """Serve until the input closes, or nothing has come for a while."""
+    resource.setrlimit(
+        resource.RLIMIT_CORE, (0, 0)
+    )  # LLVM's abort is an answer, not a crash to keep
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what LLVM prints must not mix with the frames
+    jobs: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    threading.Thread(target=_read_jobs, args=(0, jobs), daemon=True).start()
+    import rawgpu.compiler_bridge.emit  # noqa: F401  # load LLVM while the first job is on its way
+
+    write_frame(answers, Frame(Kind.HELLO, {}))
+    while True:
+        try:
+            frame = jobs.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            os._exit(0)
+        write_frame(answers, _answer(frame))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BrokenPipeError:
+        sys.exit(0)
