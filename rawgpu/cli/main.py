@@ -1,0 +1,119 @@
+"""The `rawgpu` command: finds the command that was asked for, and says what went wrong.
+
+A command is a module with two functions: `add_arguments(parser)` and `run(options) -> int`.
+`COMMANDS` names them; only the one that runs is imported, by name, so that `rawgpu doctor` works
+where half of the stack is broken, and so that a command can live where its work is: the demo trains
+a network, which is the tensor library's business and above this row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from rawgpu.errors import RawGpuError
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command is, and what `rawgpu --help` says of it."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "devices": Command("rawgpu.cli.devices", "list the devices that are there"),
+    "doctor": Command("rawgpu.cli.doctor", "say what is installed, what is missing, what to do"),
+    "demo": Command("frontend.demo", "train a small network on handwritten digits"),
+    "bench launch": Command("rawgpu.cli.bench_launch", "time launches, recorded and eager"),
+    "bench speed": Command("frontend.bench.speed", "time operations, alone or against torch"),
+}
+
+
+class CommandModule(Protocol):
+    """What a command's module has."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, options: argparse.Namespace) -> int: ...
+
+
+def find(words: Sequence[str]) -> tuple[str, list[str]] | None:
+    """The command that `words` begin with, and the words after it; None for no command."""
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if len(words) >= length and name in COMMANDS:
+            return name, list(words[length:])
+    return None
+
+
+def usage() -> str:
+    """What `rawgpu --help` prints."""
+    lines = [f"  {name:14}{command.help}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: rawgpu COMMAND [--json] [...]",
+            "",
+            *lines,
+            "",
+            "`rawgpu COMMAND --help` says more. Every command takes --json.",
+        ]
+    )
+
+
+def load(name: str) -> CommandModule:
+    """The module of a command. An ImportError names a file of ours or a package that is missing."""
+    return cast("CommandModule", importlib.import_module(COMMANDS[name].module))
+
+
+def execute(name: str, words: list[str]) -> int:
+    """Parse the words after the command's name and run it."""
+    command = load(name)
+    parser = argparse.ArgumentParser(prog=f"rawgpu {name}", description=COMMANDS[name].help)
+    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+def report(error: RawGpuError, *, as_json: bool) -> None:
+    """Print an error of ours: its text for people, its class and text for programs."""
+    if as_json:
+        text = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        print(json.dumps({"error": text}))
+    else:
+        print(f"rawgpu: {error}", file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. 0: done; 1: it failed and said why; 2: the words were not understood."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if words else 2
+    found = find(words)
+    if found is None:
+        print(f"rawgpu: no command {' '.join(words[:2])!r}\n\n{usage()}", file=sys.stderr)
+        return 2
+    try:
+        return execute(*found)
+    except RawGpuError as error:
+        report(error, as_json="--json" in words)
+        return 1
+    except KeyboardInterrupt:
+        print("\nrawgpu: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone, as `| head` does. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The CPU as a device: the smallest complete backend."""

@@ -1,0 +1,1 @@
+"""Driver of the CPU device. Read `device.py`, then `queue.py`."""

@@ -1,0 +1,233 @@
+"""What every driver does with a launch by hand: counting blocks, typing scalars, arrays in device
+memory.
+
+Neutral: no vendor's word is used here. `pack_arguments` turns a call's arguments into 64-bit words,
+or refuses with LaunchError before anything is submitted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from rawgpu.contract import Argument, Binding, Buffer, Device, Grid, Parameter
+from rawgpu.errors import LaunchError
+
+POINTER = "pointer"
+_INTEGERS = {
+    name: (int(np.iinfo(name).min), int(np.iinfo(name).max))
+    for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+}
+_FLOATS = {
+    name: (struct.Struct(value), struct.Struct(bits))
+    for name, value, bits in (
+        ("float16", "<e", "<H"),
+        ("float32", "<f", "<I"),
+        ("float64", "<d", "<Q"),
+    )
+}
+
+
+def grid_blocks(grid: Grid, what: str = "grid") -> tuple[int, int, int]:
+    """A grid or block as three counts, each at least 1."""
+    counts: tuple[Any, ...] = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+    if not 1 <= len(counts) <= 3:
+        raise LaunchError(f"a {what} has 1 to 3 sizes, not {len(counts)}")
+    for count in counts:
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+            raise LaunchError(f"{what} size {count!r} is not a positive integer")
+    x, y, z = (*(int(count) for count in counts), 1, 1)[:3]
+    return x, y, z
+
+
+def scalar_bits(value: np.generic) -> int:
+    """A NumPy scalar's bit pattern, zero-extended."""
+    if value.dtype.itemsize > 8 or value.dtype.kind not in "biuf":
+        raise LaunchError(f"a kernel argument cannot be a {value.dtype} scalar")
+    return int.from_bytes(value.tobytes(), "little")
+
+
+def plain_bits(value: float | bool, dtype: str) -> int:
+    """A plain Python number as the signature's `dtype`."""
+    if isinstance(value, bool) != (dtype == "bool"):
+        raise LaunchError(f"{value!r} for a {dtype}")
+    if dtype == "bool":
+        return int(value)
+    if dtype in _FLOATS:
+        value_format, bits_format = _FLOATS[dtype]
+        try:
+            return int(bits_format.unpack(value_format.pack(value))[0])
+        except (OverflowError, struct.error):
+            raise LaunchError(f"{value!r} does not fit in {dtype}") from None
+    if dtype == "bfloat16":
+        return bfloat16_bits(float(value))
+    if not isinstance(value, int):
+        raise LaunchError(f"{value!r} for an integer, {dtype}")
+    low, high = _INTEGERS[dtype]
+    if not low <= value <= high:
+        raise LaunchError(f"{value} does not fit in {dtype}")
+    return value & (1 << np.dtype(dtype).itemsize * 8) - 1
+
+
+def bfloat16_bits(value: float) -> int:
+    """Nearest bfloat16, ties to even."""
+    single = int(np.float32(value).view(np.uint32))
+    if single & 0x7FFFFFFF > 0x7F800000:
+        return single >> 16 | 0x40
+    return single + 0x7FFF + (single >> 16 & 1) >> 16
+
+
+def _pack_untyped(value: Any) -> int | Binding:
+    """An argument of a kernel without signature."""
+    if isinstance(value, Binding):
+        return value
+    if isinstance(value, np.generic):
+        return scalar_bits(value)
+    if isinstance(value, (int, float)):
+        raise LaunchError(
+            f"plain number {value!r}, and the program has no signature that says its type",
+            hint=f"np.int32({value!r}), np.float32({value!r}) or the like",
+        )
+    return _address(value)
+
+
+def _address(value: Any) -> int:
+    address = getattr(value, "address", None)
+    if not isinstance(address, int):
+        raise LaunchError(f"a {type(value).__name__} cannot be a kernel argument")
+    return address
+
+
+def _pack_pointer(value: Any) -> int | Binding:
+    if type(value) is DeviceArray:
+        return value.buffer.address
+    if isinstance(value, Binding):
+        return value
+    if isinstance(value, np.generic):
+        if value.dtype != np.uint64:
+            raise LaunchError(f"a {value.dtype.name} for a pointer: pass a buffer")
+        return scalar_bits(value)
+    if isinstance(value, (int, float)):
+        raise LaunchError(
+            f"plain number {value!r} for a pointer", hint="np.uint64(address) for a raw address"
+        )
+    return _address(value)
+
+
+def _pack_scalar(value: Any, dtype: str) -> int | Binding:
+    if type(value) is float or type(value) is int:
+        return plain_bits(value, dtype)
+    if isinstance(value, Binding):
+        return value
+    if isinstance(value, np.generic):
+        if value.dtype.name != dtype:
+            raise LaunchError(f"a {value.dtype.name} for {dtype}")
+        return scalar_bits(value)
+    if isinstance(value, (int, float)):
+        return plain_bits(value, dtype)
+    if isinstance(getattr(value, "address", None), int):
+        raise LaunchError(f"a buffer for {dtype}")
+    raise LaunchError(f"a {type(value).__name__} cannot be a kernel argument")
+
+
+def pack_argument(
+    kernel: str, position: int, parameter: Parameter | None, value: Argument
+) -> int | Binding:
+    """One argument as a 64-bit word, or the binding that will give it."""
+    try:
+        if parameter is None:
+            return _pack_untyped(value)
+        if parameter.dtype == POINTER:
+            return _pack_pointer(value)
+        return _pack_scalar(value, parameter.dtype)
+    except LaunchError as error:
+        name = f"{position}" if parameter is None else f"{position} {parameter.name!r}"
+        raise LaunchError(f"{kernel}, argument {name}: {error.message}", hint=error.hint) from None
+
+
+def pack_arguments(
+    kernel: str,
+    signature: tuple[Parameter, ...] | None,
+    arguments: Sequence[Argument],
+) -> list[int | Binding]:
+    """Each argument as a 64-bit word, or the binding that will give it."""
+    if signature is None:
+        return [pack_argument(kernel, i, None, value) for i, value in enumerate(arguments)]
+    if len(signature) != len(arguments):
+        names = ", ".join(f"{p.name}: {p.dtype}" for p in signature)
+        raise LaunchError(
+            f"{kernel} takes {len(signature)} arguments ({names}), not {len(arguments)}"
+        )
+    return [
+        pack_argument(kernel, i, parameter, value)
+        for i, (parameter, value) in enumerate(zip(signature, arguments, strict=True))
+    ]
+
+
+class Arrays:
+    """What a driver's device inherits for launches by hand. The rest of it keeps the contract."""
+
+    def array(self, value: Any) -> DeviceArray:
+        """A copy of a NumPy array, or of anything that becomes one, in device memory."""
+        return DeviceArray.of(cast(Device, self), value)
+
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> DeviceArray:
+        """Room for an array; the contents are whatever was there."""
+        return DeviceArray.empty(cast(Device, self), shape, dtype)
+
+
+class DeviceArray:
+    """A typed, contiguous array in device memory; passes as a launch argument."""
+
+    def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.buffer = buffer
+        self.shape = shape
+        self.dtype = dtype
+
+    @classmethod
+    def of(cls, device: Device, value: Any) -> DeviceArray:
+        """A copy of `value`, anything NumPy makes an array of, on `device`."""
+        source = np.ascontiguousarray(value)
+        if source.dtype.hasobject:
+            raise LaunchError(f"an array of {source.dtype} has no bytes to copy")
+        array = cls.empty(device, np.shape(value), source.dtype)
+        if source.nbytes:
+            array.buffer.write(source.reshape(-1).view(np.uint8))
+        return array
+
+    @classmethod
+    def empty(cls, device: Device, shape: tuple[int, ...] | int, dtype: Any) -> DeviceArray:
+        """Room for an array; the contents are whatever was there."""
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        kind = np.dtype(dtype)
+        count = int(np.prod(sizes, dtype=np.int64))
+        return cls(device.alloc(max(count * kind.itemsize, 1)), sizes, kind)
+
+    @property
+    def address(self) -> int:
+        return self.buffer.address
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """The contents, copied, after everything submitted that writes them."""
+        data = bytearray(self.buffer.read(self.nbytes))
+        return np.frombuffer(data, self.dtype).reshape(self.shape)
+
+    def close(self) -> None:
+        self.buffer.close()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, address={self.address:#x})"

@@ -1,0 +1,100 @@
+"""libc as this row needs it: mapping memory, starting threads, signal handlers.
+
+cffi in ABI mode, so that installing needs no compiler. Constants are Linux's, equal on x86-64 and
+AArch64 unless a dictionary says otherwise. Source: include/uapi/asm-generic/mman-common.h,
+bits/sigaction.h (glibc 2.36).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import sys
+from typing import Any
+
+import cffi
+
+from rawgpu.errors import UnsupportedDevice
+
+PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC = 0, 1, 2, 4
+MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 0x02, 0x20, 0x4000
+
+SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV = 4, 5, 7, 8, 11
+
+PAGE_BYTES: int = os.sysconf("SC_PAGESIZE")
+MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}.get(
+    platform.machine().lower(), platform.machine().lower()
+)
+
+# `sigaction` and `sigaltstack` have the same fields in glibc and musl on both machines.
+CDEF = """
+struct sigaction_t { uintptr_t handler; uint64_t mask[16]; int flags; uintptr_t restorer; };
+struct stack_t { uintptr_t sp; int flags; size_t size; };
+void *mmap(void *, size_t, int, int, int, long);
+int munmap(void *, size_t);
+int mprotect(void *, size_t, int);
+int madvise(void *, size_t, int);
+int sigaction(int, const struct sigaction_t *, struct sigaction_t *);
+int sigaltstack(const struct stack_t *, struct stack_t *);
+int pthread_create(void *, const void *, void *, void *);
+int pthread_join(uintptr_t, void **);
+int pthread_sigmask(int, const uint64_t *, uint64_t *);
+int pthread_attr_init(void *);
+int pthread_attr_setstacksize(void *, size_t);
+int pthread_attr_destroy(void *);
+long syscall(long, ...);
+int clock_gettime(int, void *);
+int sched_yield(void);
+int raise(int);
+int sigpending(uint64_t *);
+void *memcpy(void *, const void *, size_t);
+void *memmove(void *, const void *, size_t);
+void *memset(void *, int, size_t);
+"""
+
+ffi: Any = cffi.FFI()
+ffi.cdef(CDEF)
+libc: Any = ffi.dlopen(None)
+
+
+def require_linux() -> None:
+    """Raise UnsupportedDevice where the CPU device was never tried.
+
+    macOS has no futex, and its ucontext keeps registers behind a pointer: both need code of their own.
+    """
+    if sys.platform != "linux":
+        raise UnsupportedDevice(f"the CPU device runs on Linux; on {sys.platform} it is untried")
+    if MACHINE not in ("x86_64", "aarch64"):
+        raise UnsupportedDevice(f"no fault net or loader for a {MACHINE} processor")
+
+
+def address_of(function: str) -> int:
+    """Where libc has `function`."""
+    return int(ffi.cast("uintptr_t", getattr(libc, function)))
+
+
+def page_up(size_bytes: int) -> int:
+    return (size_bytes + PAGE_BYTES - 1) & -PAGE_BYTES
+
+
+def map_pages(size_bytes: int, protection: int, flags: int = 0) -> int:
+    """Anonymous private pages; raises OSError as the kernel does."""
+    pointer = libc.mmap(
+        ffi.NULL, size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0
+    )
+    address = int(ffi.cast("intptr_t", pointer))
+    if address == -1:
+        raise OSError(ffi.errno, f"mmap of {size_bytes} bytes: {os.strerror(ffi.errno)}")
+    return address
+
+
+def protect_pages(address: int, size_bytes: int, protection: int) -> None:
+    if libc.mprotect(ffi.cast("void *", address), size_bytes, protection):
+        raise OSError(ffi.errno, f"mprotect of {size_bytes} bytes: {os.strerror(ffi.errno)}")
+
+
+def unmap_pages(address: int, size_bytes: int) -> None:
+    if libc.munmap(ffi.cast("void *", address), size_bytes):
+        assert ffi.errno == errno.EINVAL, (address, size_bytes, ffi.errno)
+        raise OSError(ffi.errno, f"munmap of {size_bytes} bytes at {address:#x}")

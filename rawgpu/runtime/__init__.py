@@ -1,0 +1,1 @@
+"""Finds and opens devices. Read `discover.py`, then `device.py`."""

@@ -1,0 +1,34 @@
+"""Opens a device by name."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from rawgpu.errors import DeviceNotFound
+from rawgpu.runtime.discover import VENDORS, devices, driver
+
+if TYPE_CHECKING:
+    from rawgpu.contract import Device
+
+
+def open_device(name: str | None = None) -> Device:
+    """Open `amd:0`, `cpu:0` and so on; `amd` means `amd:0`.
+
+    Without a name: RAWGPU_DEVICE, or the first usable device. Raises DeviceNotFound with the names there are.
+    """
+    wanted = (
+        name
+        or os.environ.get("RAWGPU_DEVICE")
+        or next(info.name for info in devices() if info.usable)
+    )
+    vendor, _, number = wanted.partition(":")
+    full = f"{vendor}:{number or 0}"
+    module = driver(vendor) if vendor in VENDORS else None
+    if module is not None:
+        for info in module.discover():
+            if info.name == full:
+                device: Device = module.open_device(full)
+                return device
+    names = ", ".join(info.name for info in devices()) or "none"
+    raise DeviceNotFound(f"no device {wanted!r}; there are: {names}", hint="rawgpu devices")

@@ -1,0 +1,321 @@
+"""The device: facts, programs, launches by hand, and that closing gives everything back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rawgpu.contract import Buffer, Parameter
+from rawgpu.cpu.driver import host
+from rawgpu.cpu.driver.device import CpuDevice
+from rawgpu.errors import BadElf, DeviceClosed, LaunchError, RawGpuError
+from rawgpu.native.elf import signature_note_ir
+from tests.cpu.driver.kernels import SIGNATURES, signed, unsigned
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def gpu():
+    with CpuDevice() as device:
+        yield device
+
+
+def test_saxpy_by_hand(gpu) -> None:
+    n = 100_000
+    numpy_x = np.arange(n, dtype=np.float32)
+    numpy_y = np.ones(n, np.float32)
+    saxpy = gpu.load(signed())["saxpy"]
+    x, y = gpu.array(numpy_x), gpu.array(numpy_y)
+    saxpy(x, y, np.float32(2.0), np.int32(n), grid=-(-n // 256), block=1)
+    np.testing.assert_array_equal(y.numpy(), 2 * numpy_x + 1)
+    saxpy(x, y, 1.0, n, grid=-(-n // 256))
+    np.testing.assert_array_equal(y.numpy(), 3 * numpy_x + 1)
+
+
+def test_every_scalar_type_reaches_the_kernel(gpu) -> None:
+    out = gpu.array(np.zeros(8, np.uint64))
+    gpu.load(signed())["words"](out, -1, 65535, -2, 1 << 40, 0.5, 1.0, True)
+    assert out.numpy().tolist() == [
+        out.address, 0xFF, 0xFFFF, 0xFFFFFFFE, 1 << 40, 0x3FE0000000000000, 0x3C00, 1,
+    ]  # fmt: skip
+
+
+def test_signatures_are_those_of_the_note(gpu) -> None:
+    program = gpu.load(signed())
+    assert set(program) == set(SIGNATURES)
+    assert program["saxpy"].signature == tuple(SIGNATURES["saxpy"])
+    assert gpu.load(unsigned())["saxpy"].signature is None
+
+
+def test_an_unknown_kernel_is_refused_with_the_names_there_are(gpu) -> None:
+    with pytest.raises(LaunchError, match="no kernel 'sacspy'; it has .*saxpy"):
+        gpu.load(signed())["sacspy"]
+
+
+def test_a_note_about_a_kernel_that_is_not_there_is_refused(gpu) -> None:
+    from rawgpu.compiler_bridge.llvm import compile_in_process
+
+    text = "define void @f(ptr %a, i64 %b, i64 %e) {\n  ret void\n}\n"
+    with pytest.raises(BadElf, match="'g'"):
+        gpu.load(compile_in_process(text + signature_note_ir({"g": [Parameter("x", "pointer")]})))
+
+
+def test_what_is_no_elf_is_refused(gpu) -> None:
+    for image in (b"", b"\x7fELF", bytes(1000)):
+        with pytest.raises(BadElf):
+            gpu.load(image)
+
+
+def test_arrays_keep_shape_and_type(gpu) -> None:
+    for value in (
+        np.arange(24, dtype=np.int16).reshape(2, 3, 4),
+        np.arange(24, dtype=np.float64).reshape(4, 6).T,
+        np.zeros((3, 0), np.float32),
+        np.float32(3.5),
+        [[1, 2], [3, 4]],
+        np.array([True, False]),
+        np.array([1 + 2j], np.complex64),
+    ):
+        array = gpu.array(value)
+        assert array.shape == np.shape(value)
+        assert array.dtype == np.asarray(value).dtype
+        np.testing.assert_array_equal(array.numpy(), value)
+    with pytest.raises(LaunchError, match="object"):
+        gpu.array(np.array([object()]))
+
+
+def test_globals_are_read_and_written(gpu) -> None:
+    program = gpu.load(signed())
+    out = gpu.array(np.zeros(1, np.int32))
+    assert np.frombuffer(program.read_global("table"), np.int32).tolist() == [1, 2, 3, 4]
+    program.write_global("table", np.array([5, 6], np.int32).tobytes())
+    program["sum_table"](out)
+    assert out.numpy()[0] == 6
+    assert program.read_global("fixed") == b"\x09\0\0\0"
+    for symbol, data, says in [
+        ("table", bytes(17), "17 bytes"),
+        ("fixed", bytes(4), "constant"),
+        ("add", bytes(1), "no global"),
+        ("nothing", bytes(1), "no global"),
+    ]:
+        with pytest.raises(LaunchError, match=says):
+            program.write_global(symbol, data)
+
+
+def test_kernels_of_a_closed_program_go_on_but_the_program_refuses(gpu) -> None:
+    program = gpu.load(signed())
+    add = program["add"]
+    x = gpu.array(np.zeros(1, np.float32))
+    program.close()
+    program.close()
+    add(x, 1.0)
+    assert x.numpy()[0] == 1.0
+    with pytest.raises(DeviceClosed):
+        program["add"]
+    with pytest.raises(DeviceClosed):
+        program.read_global("table")
+
+
+def test_buffers_keep_the_contract(gpu) -> None:
+    buffer = gpu.alloc(10)
+    assert isinstance(buffer, Buffer)
+    assert buffer.device is gpu
+    assert buffer.host_visible
+
+
+def test_properties_are_this_machines(gpu) -> None:
+    facts = gpu.properties
+    assert facts.compute_units == len(os.sched_getaffinity(0))
+    assert facts.lanes in (4, 8, 16)
+    assert facts.title
+    assert facts.memory_bytes > 1 << 28
+    assert list(facts.cache_bytes) == sorted(facts.cache_bytes)
+    assert set(gpu.target()) == {"triple", "cpu", "features"}
+
+
+def test_caches_are_read_from_sysfs(tmp_path) -> None:
+    for i, (level, kind, size) in enumerate(
+        [(1, "Data", "48K"), (1, "Instruction", "32K"), (2, "Unified", "2M"), (3, "Unified", "x")]
+    ):
+        folder = tmp_path / f"index{i}"
+        folder.mkdir()
+        (folder / "level").write_text(f"{level}\n")
+        (folder / "type").write_text(kind + "\n")
+        (folder / "size").write_text(size + "\n")
+    assert host.data_caches(tmp_path) == (48 << 10, 2 << 20)
+    assert host.data_caches(tmp_path / "none") == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "lanes"), [({"avx512f", "avx2"}, 16), ({"avx2"}, 8), ({"asimd"}, 4)]
+)
+def test_lanes_follow_the_widest_vector_unit(names, lanes) -> None:
+    assert host.vector_lanes(frozenset(names)) == lanes
+
+
+def test_sizes_take_units() -> None:
+    assert [host.size_bytes(t) for t in ("5", "2K", "3m", "1G", "1GiB")] == [
+        5, 2048, 3 << 20, 1 << 30, 1 << 30,
+    ]  # fmt: skip
+    with pytest.raises(RawGpuError, match="no size"):
+        host.size_bytes("much")
+
+
+def held() -> tuple[int, int, int]:
+    """Descriptors, mappings, threads of this process."""
+    proc = Path("/proc/self")
+    return (
+        len(list((proc / "fd").iterdir())),
+        (proc / "maps").read_text().count("\n"),
+        len(list((proc / "task").iterdir())),
+    )
+
+
+def use(threads: str) -> None:
+    os.environ["RAWGPU_THREADS"] = threads
+    try:
+        with CpuDevice() as gpu:
+            kernels = gpu.load(signed())
+            counts = gpu.array(np.zeros(1000, np.int32))
+            kernels["count"](counts, 1000, grid=1000)
+            recording = gpu.queue().record()
+            recording.launch(kernels["count"], [counts, 1], grid=1000, work_ns=10**7)
+            recording.replay()
+            assert (counts.numpy() == 2).all()
+            gpu.alloc(32 << 20).write(b"x")
+            gpu.new_signal()
+    finally:
+        del os.environ["RAWGPU_THREADS"]
+
+
+def test_closing_gives_everything_back() -> None:
+    import gc
+
+    use("3")
+    gc.collect()
+    before = held()
+    for _ in range(100):
+        use("3")
+    gc.collect()
+    descriptors, mappings, threads = held()
+    assert descriptors == before[0]
+    assert threads == before[2]
+    assert mappings <= before[1] + 4  # the C library's own allocator may have grown
+
+
+def test_helpers_start_with_the_first_launch_that_could_use_them(monkeypatch) -> None:
+    monkeypatch.setenv("RAWGPU_THREADS", "3")
+    before = held()[2]
+    with CpuDevice() as gpu:
+        kernels = gpu.load(signed())
+        counts = gpu.array(np.zeros(1000, np.int32))
+        kernels["count"](counts, 10)
+        assert held()[2] == before
+        kernels["count"](counts, 10, grid=1000)
+        assert held()[2] == before + 2
+    assert held()[2] == before
+
+
+def test_a_thread_that_ends_gives_its_stacks_back(gpu) -> None:
+    kernels = gpu.load(signed())
+    x = gpu.array(np.zeros(1, np.float32))
+    kernels["add"](x, 1.0)
+
+    def work() -> None:
+        kernels["add"](x, 1.0)
+
+    def run_threads(count: int) -> None:
+        for _ in range(count):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+
+    run_threads(3)
+    before = held()[1]
+    run_threads(50)
+    assert held()[1] <= before + 4
+    assert x.numpy()[0] == 54.0
+
+
+FORK = """
+import os, sys
+import numpy as np
+from rawgpu.cpu.driver.device import CpuDevice
+from rawgpu.errors import KernelFault
+from tests.cpu.driver.kernels import signed
+
+os.environ["RAWGPU_THREADS"] = "4"
+gpu = CpuDevice()
+kernels = gpu.load(signed())
+counts = gpu.array(np.zeros(1000, np.int32))
+kernels["count"](counts, 1000, grid=1000)
+child = os.fork()
+if child == 0:
+    kernels["count"](counts, 20000, grid=1000)
+    ok = (counts.numpy() == 2).all()
+    kernels["write_to"](np.uint64(64))
+    try:
+        gpu.synchronize()
+    except KernelFault:
+        pass
+    else:
+        ok = False
+    gpu.close()
+    with CpuDevice() as fresh:
+        again = fresh.array(np.zeros(1000, np.int32))
+        fresh.load(signed())["count"](again, 20000, grid=1000)
+        ok = ok and (again.numpy() == 1).all()
+    os._exit(0 if ok else 1)
+_, status = os.waitpid(child, 0)
+kernels["count"](counts, 20000, grid=1000)
+assert (counts.numpy() == 2).all()
+print("child", status)
+"""
+
+
+def test_a_forked_child_goes_on_alone() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "child 0\n", done.stderr
+
+
+EXIT = """
+import threading
+import numpy as np
+from rawgpu.cpu.driver.device import CpuDevice
+from tests.cpu.driver.kernels import signed
+gpu = CpuDevice()
+kernels = gpu.load(signed())
+counts = gpu.array(np.zeros(1000, np.int32))
+queue = gpu.queue()
+signal = gpu.new_signal()
+queue.wait(signal, 1)
+queue.launch(kernels["count"], [counts, 1000], grid=1000)
+queue.submit()
+kernels["count"](counts, 1000, grid=1000)
+thread = threading.Thread(target=lambda: kernels["count"](counts, 10), daemon=True)
+thread.start()
+print("end")
+"""
+
+
+def test_a_process_ends_cleanly_with_a_device_left_open() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", EXIT],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "RAWGPU_THREADS": "4"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
