@@ -1,0 +1,298 @@
+"""Runs graphs: devices, storage, and plans that are made once and replayed.
+
+`realize` finds the plan for a graph's form (in memory, on disk, or by making it), allocates the
+results, and replays the plan's recording with the addresses of this call. Everything that computes
+is a generated kernel; this file moves bytes and addresses.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import rawgpu
+from frontend.dtype import DType
+from frontend.graph import node as g
+from frontend.graph.node import Node, Op
+from frontend.schedule.plan import Plan, Step, form_text, make_plan, signature
+from frontend.target import Target, target_of
+from rawgpu.compiler_bridge import llvm
+from rawgpu.compiler_bridge.cache import cache
+from rawgpu.contract import Binding, Buffer, Device, Kernel
+from rawgpu.errors import DeviceNotFound
+
+# ---- devices
+# -----------------------------------------------------------------------------------------
+
+
+class Opened:
+    """An open device with what the engine keeps for it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.device: Device = rawgpu.open(name)
+        self.target: Target = target_of(self.device)
+        self.queue = self.device.queue()
+        self.kernels: dict[str, Kernel] = {}
+
+    def alloc(self, size_bytes: int) -> Buffer:
+        return self.device.alloc(max(1, size_bytes))
+
+    def close(self) -> None:
+        self.queue.close()
+        self.device.close()
+
+
+_opened: dict[str, Opened] = {}
+
+
+def opened(name: str) -> Opened:
+    """The open device of this name; opens it on first use."""
+    found = _opened.get(name)
+    if found is None:
+        found = _opened[name] = Opened(name)
+    return found
+
+
+def default_device() -> str:
+    """RAWGPU_DEVICE, or the CPU."""
+    return check_device(os.environ.get("RAWGPU_DEVICE", "cpu:0"))
+
+
+_names: dict[str, str] = {}
+
+
+def check_device(name: str) -> str:
+    """The full name of a device, `cpu` as `cpu:0`. Raises DeviceNotFound."""
+    known = _names.get(name)
+    if known is None:
+        full = name if ":" in name else f"{name}:0"
+        names = [info.name for info in rawgpu.devices()]
+        if full not in names:
+            raise DeviceNotFound(f"no device {name!r}; there are: {', '.join(names)}")
+        known = _names[name] = full
+    return known
+
+
+def close() -> None:
+    """Close every device; tensors that live there can no longer be read."""
+    _plans.clear()
+    _runs.clear()
+    while _opened:
+        _opened.popitem()[1].close()
+
+
+atexit.register(close)
+
+
+# ---- storage
+# -----------------------------------------------------------------------------------------
+
+
+class Storage:
+    """Device memory that holds a realised node: contiguous, row-major. Never written again."""
+
+    __slots__ = ("__weakref__", "address", "buffer", "size_bytes")
+
+    def __init__(self, buffer: Buffer, size_bytes: int) -> None:
+        self.buffer = buffer
+        self.address = buffer.address
+        self.size_bytes = size_bytes
+
+
+def from_host(
+    array: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: DType, device: str
+) -> Node:
+    """A leaf with a copy of `array`, which is C-contiguous with `dtype`'s bytes."""
+    size_bytes = array.nbytes
+    buffer = opened(device).alloc(size_bytes)
+    if size_bytes:
+        buffer.write(array)
+    return g.buffer(shape, dtype, device, Storage(buffer, size_bytes))
+
+
+def to_host(node: Node) -> np.ndarray[Any, Any]:
+    """The node's value, computed if need be, as a fresh array of the storage dtype."""
+    if node.storage is None:
+        realize([node])
+    storage: Storage = node.storage
+    data = bytearray(storage.buffer.read(storage.size_bytes)) if storage.size_bytes else bytearray()
+    return np.frombuffer(data, dtype=node.dtype.numpy).reshape(node.shape)
+
+
+# ---- realize
+# -----------------------------------------------------------------------------------------
+
+_SAME_STORAGE = (Op.RESHAPE, Op.DETACH, Op.CONTIGUOUS)
+_plans: dict[tuple[object, ...], Plan] = {}
+_runs: dict[int, Run] = {}
+
+
+def base(node: Node) -> Node:
+    """The node whose storage holds this node's value too."""
+    while node.storage is None and node.op in _SAME_STORAGE:
+        node = node.src[0]
+    return node
+
+
+def realize(nodes: Sequence[Node]) -> None:
+    """Compute the nodes: afterwards each has storage. Raises OutOfMemory, CompileError,
+    KernelFault.
+    """
+    wanted = [n for n in nodes if n.storage is None]
+    roots = []
+    for node in dict.fromkeys(base(n) for n in wanted):
+        if node.storage is None:
+            roots.append(node)
+    if roots:
+        form, leaves = signature(roots)
+        plan = _plans.get(form)
+        if plan is None:
+            plan = _plans[form] = _find_plan(form, roots)
+        _run_of(plan)(leaves, roots)
+    for node in wanted:
+        node.storage = base(node).storage
+
+
+def _find_plan(form: tuple[object, ...], roots: Sequence[Node]) -> Plan:
+    names = {n.device for n in g.topological(roots) if n.device is not None}
+    targets = {name: opened(name).target for name in sorted(names)}
+    if os.environ.get("RAWGPU_SHOW"):
+        return make_plan(roots, targets)
+    key = form_text(form) + repr({name: t.key for name, t in targets.items()})
+    return Plan.from_json(
+        cache().get_or_build("plan", key, lambda: make_plan(roots, targets).to_json())
+    )
+
+
+def _run_of(plan: Plan) -> Run:
+    found = _runs.get(id(plan))
+    if found is None:
+        found = _runs[id(plan)] = Run(plan)
+    return found
+
+
+class Run:
+    """A plan made ready to run: kernels loaded, recordings encoded."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.results = [p for p in plan.places if p.kind == "result"]
+        self._kernels = load_kernels(plan)
+        self._binding: dict[int, int] = {}
+        self._arena: dict[str, int] = {}
+        self._number_bindings()
+        self._words = np.zeros(max(1, self._count), np.uint64)
+        self._segments = self._record()
+        self._leaves = [
+            (p.number, self._binding[i]) for i, p in enumerate(plan.places) if p.kind == "leaf"
+        ]
+        self._allocated = [
+            (p.number, self._binding[i], p.size_bytes, opened(p.device))
+            for i, p in enumerate(plan.places)
+            if p.kind == "result"
+        ]
+        self._arenas = [(self._arena[d], size, opened(d)) for d, size in plan.arenas.items()]
+
+    def _number_bindings(self) -> None:
+        """One binding for each leaf, result and arena."""
+        count = 0
+        for i, p in enumerate(self.plan.places):
+            if p.kind == "temporary":
+                if p.device not in self._arena:
+                    self._arena[p.device] = count
+                    count += 1
+                self._binding[i] = self._arena[p.device]
+            else:
+                self._binding[i] = count
+                count += 1
+        self._count = count
+
+    def _record(self) -> list[Any]:
+        """Steps as recordings, cut where bytes move between devices."""
+        segments: list[Any] = []
+        device, recording = "", None
+        for step in self.plan.steps:
+            if step.code < 0:
+                segments.append(step)
+                device = ""
+                continue
+            if step.device != device:
+                device = step.device
+                recording = opened(device).queue.record()
+                segments.append(recording)
+            assert recording is not None
+            places = self.plan.places
+            arguments = [Binding(self._binding[b], places[b].offset) for b in step.buffers]
+            code = self.plan.codes[step.code]
+            kernel = self._kernels[step.device, step.code]
+            recording.launch(kernel, arguments, grid=code.blocks, work_ns=step.work_ns)
+        return segments
+
+    def __call__(self, leaves: Sequence[Node], roots: Sequence[Node]) -> None:
+        """Run with these leaves; gives each root its storage."""
+        words = self._words
+        made = []
+        for number, binding in self._leaves:
+            words[binding] = leaves[number].storage.address
+        for number, binding, size_bytes, device in self._allocated:
+            storage = Storage(device.alloc(size_bytes), size_bytes)
+            words[binding] = storage.address
+            made.append((roots[number], storage))
+        arenas = []
+        for binding, size_bytes, device in self._arenas:
+            arena = device.alloc(size_bytes)
+            words[binding] = arena.address
+            arenas.append((binding, arena))
+        for segment in self._segments:
+            if isinstance(segment, Step):
+                self._transfer(segment, leaves, dict(made), dict(arenas))
+            else:
+                segment.replay(words)
+        for node, storage in made:
+            node.storage = storage
+
+    def _transfer(
+        self,
+        step: Step,
+        leaves: Sequence[Node],
+        made: dict[Node, Storage],
+        arenas: dict[int, Buffer],
+    ) -> None:
+        raise NotImplementedError(step)
+
+
+def load_kernels(plan: Plan) -> dict[tuple[str, int], Kernel]:
+    """Every kernel of the plan on its device; compiled here, or taken from the disk cache."""
+    loaded: dict[tuple[str, int], Kernel] = {}
+    missing: dict[str, list[int]] = {}
+    for device, code in dict.fromkeys((s.device, s.code) for s in plan.steps if s.code >= 0):
+        known = opened(device).kernels.get(plan.codes[code].text)
+        if known is not None:
+            loaded[device, code] = known
+        else:
+            missing.setdefault(device, []).append(code)
+    for device, codes in missing.items():
+        where = opened(device)
+        texts = [plan.codes[c].text for c in codes]
+        for c, image in zip(codes, compile_texts(texts, where.target), strict=True):
+            kernel = where.device.load(image)[plan.codes[c].name]
+            where.kernels[plan.codes[c].text] = kernel
+            loaded[device, c] = kernel
+    return loaded
+
+
+def compile_texts(texts: Sequence[str], target: Target) -> list[bytes]:
+    """An object for each text; what the disk cache lacks is compiled side by side."""
+    keys = [f"{target.key}\n{text}" for text in texts]
+    found = [cache().get("object", key) for key in keys]
+    absent = [i for i, image in enumerate(found) if image is None]
+    jobs = [llvm.Job(texts[i], target.llvm, "none", 2) for i in absent]
+    for i, image in zip(absent, llvm.compile_many(jobs, own=True), strict=True):
+        cache().put("object", keys[i], image)
+        found[i] = image
+    return [image for image in found if image is not None]

@@ -1,0 +1,1 @@
+"""Level 1: hash-consed tensor operations. `node.py` has the nodes, `gradient.py` their derivatives."""

@@ -1,0 +1,519 @@
+"""Kernels to instructions: loops opened in order, the innermost tile written out, sums kept in
+registers.
+
+The order of work inside one nest:
+
+1. grid and sequential output loops (`_open`); a split that does not divide runs its last round on
+its own,
+   with the inner loop shortened, so no element is ever masked out of a full tile;
+2. accumulators for every point of the tile, then the reduction loops, which carry them;
+3. the tile: unrolled and vector loops written out, each expression computed once for the points
+that
+   share it (`points.py` enumerates, `Values` computes);
+4. partial sums of a reduction axis inside the tile are combined in a fixed tree; then the stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from frontend.dtype import int32 as _INT32
+from frontend.graph.node import Op
+from frontend.instructions import arith
+from frontend.instructions.ir import BITS, Builder, Region, Value
+from frontend.instructions.memory import compute_kind
+from frontend.instructions.points import Piece, Point, points
+from frontend.instructions.values import Values
+from frontend.loops import expr as ex
+from frontend.loops import nest as ln
+from frontend.loops.heuristic import Machine, schedule_copy
+from frontend.loops.index import Index, Var, flatten
+
+Extents = dict[str, int]
+_TILE = (ln.Kind.UNROLL, ln.Kind.VECTOR)
+_ARG = (Op.ARGMAX, Op.ARGMIN)
+
+
+def lower(kernel: ln.Kernel, machine: Machine) -> tuple[Region, int]:
+    """The kernel's instructions and the number of its grid blocks."""
+    lowering = _Lowering(kernel, machine)
+    lowering.run()
+    return lowering.b.finish(), lowering.blocks
+
+
+class _Lowering:
+    def __init__(self, kernel: ln.Kernel, machine: Machine) -> None:
+        self.kernel = kernel
+        self.machine = machine
+        self.b = Builder()
+        self.values = Values(self.b, kernel, machine)
+        self.blocks = 1
+
+    def run(self) -> None:
+        outer = ln.apply(self.kernel.outer, (), self.kernel.outer_steps)
+        extents = {v.name: v.extent for v in self.kernel.outer}
+        self._grid(outer)
+        self._open(outer, 0, extents, lambda _: self._nests(outer))
+
+    def _nests(self, outer: ln.Loops) -> None:
+        for nest in self.kernel.nests:
+            _Nest(self, nest, outer.values).run()
+
+    def _grid(self, loops: ln.Loops) -> None:
+        """Give each grid loop its place in the linear block number."""
+        grid = [lo for lo in loops.order if lo.kind is ln.Kind.GRID]
+        if not grid:
+            return
+        assert self.blocks == 1, "one group of grid loops a kernel"
+        position = self.b.grid_index()
+        for loop in reversed(grid):
+            extent = loop.var.extent
+            bound = self.b.const("i64", extent)
+            inner_most = self.blocks * extent == _grid_size(grid)
+            value = position if inner_most else self.b.op("urem", position, bound)
+            position = self.b.op("udiv", position, bound)
+            self.values.env[loop.var] = value
+            self.blocks *= extent
+
+    def _open(
+        self, loops: ln.Loops, at: int, extents: Extents, body: Callable[[Extents], None]
+    ) -> None:
+        """Open the grid and output loops from number `at` on; `body` runs inside them all."""
+        loop = loops.order[at] if at < len(loops.order) else None
+        if loop is None or loop.reduce or loop.kind in _TILE:
+            body(extents)
+            return
+        self._round(loops, loop, extents, lambda inside: self._open(loops, at + 1, inside, body))
+
+    def _round(
+        self, loops: ln.Loops, loop: ln.Loop, extents: Extents, body: Callable[[Extents], None]
+    ) -> None:
+        """Run `body` in the full rounds of `loop`, then in the shorter last one."""
+        full, rest, inner, factor = rounds(loops, loop, extents)
+        if loop.kind is ln.Kind.GRID:
+            self._grid_round(loop, full, rest, inner, factor, extents, body)
+            return
+        if full:
+            inside = extents | {inner: factor} if inner else extents
+            self._repeat(loop.var, full, lambda: body(inside))
+        if rest:
+            assert inner is not None
+            self.values.env[loop.var] = full
+            body(extents | {inner: rest})
+
+    def _repeat(self, var: Var, count: int, body: Callable[[], None]) -> None:
+        if count == 1:
+            self.values.env[var] = 0
+            body()
+            return
+        with self.b.loop(self.b.const("i64", 0), self.b.const("i64", count), 1) as loop:
+            self.values.env[var] = loop.index
+            body()
+
+    def _grid_round(
+        self,
+        loop: ln.Loop,
+        full: int,
+        rest: int,
+        inner: str | None,
+        factor: int,
+        extents: Extents,
+        body: Callable[[Extents], None],
+    ) -> None:
+        inside = extents | {inner: factor} if inner else extents
+        if not rest:
+            body(inside)
+            return
+        assert inner is not None
+        value = self.values.env[loop.var]
+        assert isinstance(value, Value)
+        bound = self.b.const("i64", full)
+        if full:
+            with self.b.when(self.b.compare("icmp", "slt", value, bound)):
+                body(inside)
+        with self.b.when(self.b.compare("icmp", "eq", value, bound)):
+            self.values.env[loop.var] = full
+            body(extents | {inner: rest})
+        self.values.env[loop.var] = value
+
+
+def _grid_size(grid: Sequence[ln.Loop]) -> int:
+    size = 1
+    for loop in grid:
+        size *= loop.var.extent
+    return size
+
+
+def rounds(loops: ln.Loops, loop: ln.Loop, extents: Extents) -> tuple[int, int, str | None, int]:
+    """(full rounds, elements of a shorter last round, inner loop, its extent in a full round)."""
+    name = loops.outer_of.get(loop.name)
+    if name is None:
+        return extents.get(loop.name, loop.var.extent), 0, None, 0
+    _, inner, factor = loops.splits[name]
+    full, rest = divmod(extents[name], factor)
+    return full, rest, inner, factor
+
+
+@dataclass
+class _Accumulators:
+    """Partial results in registers: (reduction, tile point) → its components."""
+
+    held: dict[tuple[int, Point], tuple[Value, ...]]
+
+    def flat(self) -> list[Value]:
+        return [v for parts in self.held.values() for v in parts]
+
+    def refill(self, flat: Sequence[Value]) -> None:
+        at = 0
+        for key, parts in self.held.items():
+            self.held[key] = tuple(flat[at : at + len(parts)])
+            at += len(parts)
+
+
+class _Nest:
+    """Lowers one nest inside the loops that are open already."""
+
+    def __init__(self, owner: _Lowering, nest: ln.Nest, outer: dict[Var, Index]) -> None:
+        self.owner, self.b, self.values = owner, owner.b, owner.values
+        self.loops = ln.apply(nest.axes, nest.reduce, nest.steps)
+        self.source = nest
+        self.rename = {**outer, **self.loops.values}
+        self.accumulators = _Accumulators({})
+        self.staged: dict[ex.Load, ex.Load] = {}
+        self._substitute()
+
+    def _substitute(self) -> None:
+        change = ex.Substitution(self.rename, self.staged)
+        self.reductions = [(r, change(r.value)) for r in self.source.reductions]
+        self.inner = [self._renamed(s, change) for s in self.source.inner]
+        self.stores = [self._renamed(s, change) for s in self.source.stores]
+        self.lanes = self._vector_lanes()
+
+    def _vector_lanes(self) -> int:
+        """Lanes of a full vector: as many as the widest element that differs from lane to lane
+        allows.
+        """
+        vector = next((lo.var for lo in self.loops.order if lo.kind is ln.Kind.VECTOR), None)
+        if vector is None:
+            return 1
+        roots = [value for _, value in self.reductions]
+        roots += [s.value for s in (*self.inner, *self.stores)]
+        varying = [e.dtype for e in ex.walk(tuple(roots)) if vector in e.variables]
+        bits = max((BITS[compute_kind(d)] for d in varying if d.kind != "b"), default=8)
+        return self.owner.machine.lanes(bits)
+
+    def _renamed(self, s: ln.Store, change: ex.Substitution) -> ln.Store:
+        position = None if s.position is None else change(s.position)
+        index = s.index.substitute(self.rename)
+        return ln.Store(s.slot, index, change(s.value), s.add, s.var, position)
+
+    def run(self) -> None:
+        if any(lo.kind is ln.Kind.GRID for lo in self.loops.order):
+            self.owner._grid(self.loops)
+        extents = {v.name: v.extent for v in (*self.source.axes, *self.source.reduce)}
+        self._outputs(0, extents)
+
+    def _outputs(self, at: int, extents: Extents) -> None:
+        order = self.loops.order
+        name = order[at].name if at < len(order) else ""
+        for stage in self.loops.stages:
+            if stage.at == name:
+                self._stage(stage, extents)
+        if at == len(order) or order[at].reduce or order[at].kind in _TILE:
+            self._body(at, extents)
+            return
+        self.owner._round(
+            self.loops, order[at], extents, lambda inside: self._outputs(at + 1, inside)
+        )
+
+    # ---- staging
+    # -------------------------------------------------------------------------------------
+
+    def _stage(self, stage: ln.Stage, extents: Extents) -> None:
+        """Copy what the loops inside read of one buffer, and read the copy from then on."""
+        shape = tuple(self._axis(name).extent for name in stage.axes)
+        size = 1
+        for extent in shape:
+            size *= extent
+        dtype = self.owner.kernel.slots[stage.slot].dtype
+        panel = self.values.add_scratch(f"stage{stage.slot}", dtype, size)
+        fresh = [Var(f"c{i}", self._extent(n, extents)) for i, n in enumerate(stage.axes)]
+        inside = dict(zip(stage.axes, (Index.of(v) for v in fresh), strict=True))
+        whole = {v: self._partly(v.name, inside) for v in self.rename}
+        local = flatten([self._index_of(name) for name in stage.axes], shape)
+        for load in self.source.loads():
+            if load.slot == stage.slot:
+                self.staged[load] = ex.Load(panel, local, load.dtype)
+                copied = ex.Load(load.slot, load.index.substitute(whole), load.dtype)
+        target = flatten([Index.of(v) for v in fresh], shape)
+        copy = ln.Nest(axes=tuple(fresh), stores=(ln.Store(panel, target, copied),))
+        copy = schedule_copy(copy, self.owner.machine)
+        _Nest(self.owner, copy, {}).run()
+        self._substitute()
+
+    def _axis(self, name: str) -> Var:
+        for v in self.loops.values:
+            if v.name == name:
+                return v
+        return self.loops.loop(name).var
+
+    def _extent(self, name: str, extents: Extents) -> int:
+        return extents.get(name, self._axis(name).extent)
+
+    def _index_of(self, name: str) -> Index:
+        """A split axis or a loop as an index over loops."""
+        for v, index in self.loops.values.items():
+            if v.name == name:
+                return index
+        return Index.of(self.loops.loop(name).var)
+
+    def _partly(self, name: str, inside: dict[str, Index]) -> Index:
+        """An original axis as an index over open loops and the copy's own axes."""
+        if name in inside:
+            return inside[name]
+        if name not in self.loops.splits:
+            for v in self.rename:
+                if v.name == name and v not in self.loops.values:
+                    return self.rename[v]
+            return Index.of(self._axis(name))
+        outer, inner, factor = self.loops.splits[name]
+        return self._partly(outer, inside) * factor + self._partly(inner, inside)
+
+    # ---- reductions and tiles
+    # -------------------------------------------------------------------------
+
+    def _body(self, at: int, extents: Extents) -> None:
+        order = self.loops.order
+        first_tile = next((i for i in range(at, len(order)) if order[i].kind in _TILE), len(order))
+        self.tile = order[first_tile:]
+        self.outputs = [lo for lo in self.tile if not lo.reduce]
+        if not self.source.reduce:
+            self.values.begin(self.tile, extents)
+            self._store_all(self.stores, self._points(self.tile, extents))
+            return
+        self._start(extents)
+        self._reduce(at, first_tile, extents)
+        self._finish(extents)
+
+    def _lanes(self, point: Point) -> int:
+        return next((c.lanes for c in point if isinstance(c, Piece)), 1)
+
+    def _start(self, extents: Extents) -> None:
+        b = self.b
+        held: dict[tuple[int, Point], tuple[Value, ...]] = {}
+        everywhere = [p for wide in self._variants(extents) for p in self._points(self.tile, wide)]
+        for i, (r, value) in enumerate(self.reductions):
+            first = arith.identity(r.kind, r.dtype)
+            for point in everywhere:
+                key = (i, self._key(point))
+                lanes = self._lanes(point)
+                init = b.const(
+                    compute_kind(value.dtype if r.kind in _ARG else r.dtype), first, lanes
+                )
+                held[key] = (init, b.const("i32", 0, lanes)) if r.kind in _ARG else (init,)
+        self.accumulators = _Accumulators(held)
+
+    def _variants(self, extents: Extents) -> list[Extents]:
+        """The tile's extents in every round of the reduction loops: full, and the shorter last
+        one.
+        """
+        variants = [dict(extents)]
+        for loop in self.tile:
+            if loop.reduce and loop.name not in extents:
+                sizes = {loop.var.extent}
+                for name, (_, inner, factor) in self.loops.splits.items():
+                    if inner == loop.name and extents[name] % factor:
+                        sizes.add(extents[name] % factor)
+                variants = [v | {loop.name: size} for v in variants for size in sorted(sizes)[::-1]]
+        return variants
+
+    def _points(self, tile: Sequence[ln.Loop], extents: Extents) -> list[Point]:
+        return points(self.loops, tile, extents, self.lanes, masked=self.owner.machine.masked)
+
+    def _key(self, point: Point) -> Point:
+        """A point without its count of active lanes: a shorter last round adds to the same lanes."""
+        return tuple(Piece(c.start, c.lanes, c.lanes) if isinstance(c, Piece) else c for c in point)
+
+    def _reduce(self, at: int, first_tile: int, extents: Extents) -> None:
+        if at == first_tile:
+            self._update(extents)
+            return
+        loop = self.loops.order[at]
+        full, rest, inner, factor = rounds(self.loops, loop, extents)
+        inside = extents | {inner: factor} if inner else extents
+        if loop.kind is ln.Kind.CHAIN:
+            for i in range(full):
+                self.values.env[loop.var] = i
+                self._reduce(at + 1, first_tile, inside)
+        elif full == 1:
+            self.values.env[loop.var] = 0
+            self._reduce(at + 1, first_tile, inside)
+        elif full:
+            zero, stop = self.b.const("i64", 0), self.b.const("i64", full)
+            with self.b.loop(zero, stop, 1, self.accumulators.flat()) as opened:
+                self.values.env[loop.var] = opened.index
+                self.accumulators.refill(opened.carried)
+                self._reduce(at + 1, first_tile, inside)
+                opened.next = self.accumulators.flat()
+            self.accumulators.refill(opened.results)
+        if rest:
+            assert inner is not None
+            self.values.env[loop.var] = full
+            self._reduce(at + 1, first_tile, extents | {inner: rest})
+
+    def _update(self, extents: Extents) -> None:
+        self.values.begin(self.tile, extents)
+        for point in self._points(self.tile, extents):
+            for i, (r, value) in enumerate(self.reductions):
+                key = (i, self._key(point))
+                old = self.accumulators.held[key]
+                self.accumulators.held[key] = self._fold(r, old, value, point)
+            if self.source.inner:
+                self.values.set_accumulated(
+                    [
+                        self.accumulators.held[i, self._key(point)][0]
+                        for i in range(len(self.reductions))
+                    ]
+                )
+                self._store_all(self.inner, [point])
+
+    def _fold(
+        self, r: ln.Reduction, old: tuple[Value, ...], value: ex.Expr, point: Point
+    ) -> tuple[Value, ...]:
+        b = self.b
+        if r.kind in _ARG:
+            assert r.axis is not None
+            position = ex.IndexValue(self.rename[r.axis], _INT32)
+            new = self.values.at(value, point), self.values.at(position, point)
+            kept = self._merge_arg(r, value, old, new, first_wins=True)
+            return self._only_active(kept, old, point)
+        fused = self._fused(r, old[0], value, point)
+        if fused is None:
+            name = arith.combine_name(r.kind, r.dtype)
+            fused = b.op(name, old[0], self.values.at(value, point))
+        return self._only_active((fused,), old, point)
+
+    def _fused(self, r: ln.Reduction, old: Value, value: ex.Expr, point: Point) -> Value | None:
+        """A sum of products of floats as one fused instruction."""
+        if (
+            r.kind is Op.SUM
+            and r.dtype.is_float
+            and isinstance(value, ex.Alu)
+            and value.op is Op.MUL
+        ):
+            a, b = (self.values.at(part, point) for part in value.args)
+            return self.b.fma(a, b, old)
+        return None
+
+    def _only_active(
+        self, new: tuple[Value, ...], old: tuple[Value, ...], point: Point
+    ) -> tuple[Value, ...]:
+        """Lanes past the end of a reduction axis keep their old value."""
+        for loop, c in zip(self.tile, point, strict=True):
+            if isinstance(c, Piece) and loop.reduce and c.active < c.lanes:
+                mask = self.values.active(c)
+                return tuple(self.b.select(mask, n, o) for n, o in zip(new, old, strict=True))
+        return new
+
+    def _merge_arg(
+        self,
+        r: ln.Reduction,
+        value: ex.Expr,
+        old: tuple[Value, ...],
+        new: tuple[Value, ...],
+        *,
+        first_wins: bool,
+    ) -> tuple[Value, ...]:
+        """The better of two (value, position) pairs; NaN beats all, and at equal values the first."""
+        b = self.b
+        (x, i), (y, j) = old, new
+        greater = "gt" if r.kind is Op.ARGMAX else "lt"
+        if value.dtype.is_float:
+            better = b.compare("fcmp", f"u{greater}", y, x)
+            better = b.op("and", better, b.compare("fcmp", "ord", x, x))
+            same = b.compare("fcmp", "oeq", x, y)
+            both_nan = b.op("and", b.compare("fcmp", "uno", x, x), b.compare("fcmp", "uno", y, y))
+            same = b.op("or", same, both_nan)
+        else:
+            sign = "s" if value.dtype.kind == "i" else "u"
+            better = b.compare("icmp", sign + greater, y, x)
+            same = b.compare("icmp", "eq", x, y)
+        if not first_wins:
+            earlier = b.compare("icmp", "slt", j, i)
+            better = b.op("or", better, b.op("and", same, earlier))
+        return b.select(better, y, x), b.select(better, j, i)
+
+    def _finish(self, extents: Extents) -> None:
+        """Combine what the tile held apart, then store."""
+        combined: dict[tuple[int, Point], Value] = {}
+        groups: dict[tuple[int, Point], list[tuple[Value, ...]]] = {}
+        for (i, point), parts in self.accumulators.held.items():
+            kept = tuple(c for lo, c in zip(self.tile, point, strict=True) if not lo.reduce)
+            groups.setdefault((i, kept), []).append(parts)
+        across = any(lo.reduce and lo.kind is ln.Kind.VECTOR for lo in self.tile)
+        for (i, kept), parts in groups.items():
+            combined[i, kept] = self._combine(i, parts, across)
+        self.values.begin(self.outputs, extents)
+        for point in self._points(self.outputs, extents):
+            key = self._key(point)
+            self.values.set_accumulated([combined[i, key] for i in range(len(self.reductions))])
+            self._store_all(self.stores, [point])
+
+    def _combine(self, i: int, parts: list[tuple[Value, ...]], across: bool) -> Value:
+        r, value = self.reductions[i]
+        widest = max(p[0].lanes for p in parts)
+        narrow = [p for p in parts if p[0].lanes < widest]
+        parts = [p for p in parts if p[0].lanes == widest]
+        while len(parts) > 1:
+            half = (len(parts) + 1) // 2
+            merged = [
+                self._merge(r, value, a, c)
+                for a, c in zip(parts[:half], parts[half:], strict=False)
+            ]
+            parts = merged + parts[len(merged) : half]
+        whole = self._across(r, value, parts[0]) if across else parts[0]
+        for p in narrow:
+            whole = self._merge(r, value, whole, self._across(r, value, p))
+        if r.kind in _ARG:
+            return self.b.cast("sext", whole[1], "i64")
+        return whole[0]
+
+    def _merge(
+        self, r: ln.Reduction, value: ex.Expr, a: tuple[Value, ...], c: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        if r.kind in _ARG:
+            return self._merge_arg(r, value, a, c, first_wins=False)
+        return (self.b.op(arith.combine_name(r.kind, r.dtype), a[0], c[0]),)
+
+    def _across(
+        self, r: ln.Reduction, value: ex.Expr, parts: tuple[Value, ...]
+    ) -> tuple[Value, ...]:
+        """One result from all lanes."""
+        b = self.b
+        if r.kind not in _ARG:
+            return (b.combine(arith.combine_name(r.kind, r.dtype), parts[0]),)
+        while parts[0].lanes > 1:
+            half = parts[0].lanes // 2
+            low = tuple(b.shuffle(p, p, range(half)) for p in parts)
+            high = tuple(b.shuffle(p, p, range(half, 2 * half)) for p in parts)
+            parts = self._merge_arg(r, value, low, high, first_wins=False)
+        return parts
+
+    # ---- stores
+    # --------------------------------------------------------------------------------------
+
+    def _store_all(self, stores: Sequence[ln.Store], where: Sequence[Point]) -> None:
+        """All values first, then all stores: loads of a tile are not held up by its stores."""
+        where = list(where)
+        if self.source.ordered or any(s.position is not None or s.add for s in stores):
+            for point in where:
+                for store in stores:
+                    self.values.store(store, point)
+            return
+        for store in stores:
+            for point in where:
+                self.values.at(store.value, point)
+        for store in stores:
+            for point in where:
+                self.values.store(store, point)

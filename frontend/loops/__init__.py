@@ -1,0 +1,1 @@
+"""Level 3: loop nests over index expressions, and the named transformations that change them."""

@@ -1,0 +1,459 @@
+"""Schedules chosen without search, from a small model of the machine.
+
+The rules, in the order they are asked:
+
+* The vector axis is the one that makes loads cheapest: a load whose index does not move with the
+axis is one
+  scalar, step 1 is one vector, anything else costs a gather, unless it can be transposed in
+  registers.
+* A reduction keeps as many accumulators as the registers hold: along an unrolled output axis that
+shares the
+  vector loads, along the vector axis, and, where lanes run along the reduction, along that.
+* An operand that every register tile reads again, in an order the vector axis does not like, is
+staged.
+* Outer output loops become the grid until a block has a few ten thousand points of work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from frontend.graph.node import Op
+from frontend.loops import expr as ex
+from frontend.loops.index import Index, Var
+from frontend.loops.nest import (
+    Kernel,
+    Kind,
+    Mark,
+    Nest,
+    Order,
+    Reduction,
+    Split,
+    Stage,
+    Step,
+    Store,
+    apply,
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What scheduling needs to know of a processor. Sizes in bytes."""
+
+    vector_bytes: int = 32
+    registers: int = 16
+    """Vector registers that code can name."""
+    masked: bool = False
+    """Loads and stores can leave lanes out at no cost."""
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+
+    def lanes(self, bits: int) -> int:
+        """Elements of `bits` in one vector."""
+        return self.vector_bytes * 8 // max(8, bits)
+
+
+BLOCK_POINTS = 16_384
+"""Points of a map, or multiply-adds, that are worth a grid block: some microseconds."""
+STAGE_BYTES = 1 << 20
+"""The most that one block may stage; it lies on the worker's stack and should lie in its L2 cache."""
+
+
+def schedule(kernel: Kernel, machine: Machine) -> Kernel:
+    """The kernel with steps for its outer loops and each nest."""
+    if kernel.outer:
+        nests = tuple(replace(n, steps=_steps(n, machine, grid=False)) for n in kernel.nests)
+        return replace(kernel, nests=nests, outer_steps=_outer_steps(kernel))
+    grid = len(kernel.nests) == 1
+    nests = tuple(replace(n, steps=_steps(n, machine, grid=grid)) for n in kernel.nests)
+    return replace(kernel, nests=nests)
+
+
+def schedule_copy(nest: Nest, machine: Machine) -> Nest:
+    """The schedule of a staging copy: a map that runs inside one block."""
+    return replace(nest, steps=_steps(nest, machine, grid=False))
+
+
+def _outer_steps(kernel: Kernel) -> tuple[Step, ...]:
+    inner = sum(n.points for n in kernel.nests)
+    return _grid_steps(kernel.outer, inner, [])
+
+
+def _grid_steps(axes: Sequence[Var], inner: int, fixed: list[Step]) -> tuple[Step, ...]:
+    """Mark outer axes as grid until the rest of a block is about BLOCK_POINTS; `inner` points lie
+    below.
+    """
+    steps: list[Step] = list(fixed)
+    below = inner * math.prod(v.extent for v in axes)
+    for v in axes:
+        below //= v.extent
+        if below >= BLOCK_POINTS or v.extent == 1:
+            steps.append(Mark(v.name, Kind.GRID))
+            if below < 4 * BLOCK_POINTS:
+                break
+            continue
+        chunk = -(-BLOCK_POINTS // below)
+        if chunk < v.extent:
+            steps += [Split(v.name, chunk), Mark(f"{v.name}/{chunk}", Kind.GRID)]
+        break
+    return tuple(steps)
+
+
+def _steps(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
+    if nest.ordered:
+        return _ordered(nest, machine, grid=grid)
+    if nest.reduce:
+        return _reduction(nest, machine, grid=grid)
+    return _map(nest, machine, grid=grid)
+
+
+# ---- what loads cost
+# ---------------------------------------------------------------------------------
+
+
+def _bits(nest: Nest) -> int:
+    widths = [
+        e.dtype.bits if e.dtype.bits > 16 or not e.dtype.is_float else 32 for e in _vectors(nest)
+    ]
+    return max(widths, default=32)
+
+
+def _vectors(nest: Nest) -> list[ex.Expr]:
+    return [e for e in ex.walk(nest.expressions()) if e.variables and e.dtype.kind != "b"]
+
+
+def _load_cost(index: Index, var: Var) -> float:
+    step = index.coefficient(var)
+    if step == 0:
+        return 0.5
+    if step == 1:
+        return 1.0
+    if step in (2, 3, 4):
+        return 2.0 * step
+    return 16.0
+
+
+def _store_cost(stores: Sequence[Store], var: Var) -> float:
+    costs = {1: 1.0, 0: 2.0}
+    return sum(costs.get(s.index.coefficient(var) or 0, 16.0) for s in stores)
+
+
+def _vector_axis(nest: Nest, machine: Machine) -> Var:
+    """The axis whose lanes make loads and stores cheapest; an output axis wins a tie."""
+    loads = nest.loads()
+    reduce_points = math.prod(v.extent for v in nest.reduce)
+    best: tuple[float, Var] | None = None
+    for v in (*reversed(nest.axes), *reversed(nest.reduce)):
+        cost = sum(_load_cost(load.index, v) for load in loads)
+        if v in nest.reduce:
+            cost += 0.25 + 8.0 / max(1, reduce_points)
+        else:
+            cost += _store_cost(nest.stores, v) / max(1, reduce_points)
+        lanes = machine.lanes(_bits(nest))
+        filled = v.extent / (-(-v.extent // lanes) * lanes)
+        cost /= max(filled, 1e-3) ** 0.5
+        if best is None or cost < best[0]:
+            best = (cost, v)
+    assert best is not None
+    return best[1]
+
+
+# ---- maps
+# --------------------------------------------------------------------------------------------
+
+
+def _map(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
+    if not nest.axes:
+        return ()
+    lanes = machine.lanes(_bits(nest))
+    vector = _map_vector(nest)
+    turned = _transposed_axis(nest, vector, lanes)
+    steps: list[Step] = []
+    names = {v: [v.name] for v in nest.axes}
+    tile = []
+    if turned is not None:
+        _tile(steps, names, turned, lanes)
+        tile.append((names[turned].pop(), Kind.UNROLL))
+    width = lanes * 4 if turned is None else lanes * 2
+    if vector.extent > 4 * BLOCK_POINTS and grid and turned is None:
+        _tile(steps, names, vector, BLOCK_POINTS)
+    _tile(steps, names, vector, width)
+    tile.append((names[vector].pop(), Kind.VECTOR))
+    loops = [name for v in nest.axes for name in names[v]]
+    return _finish(nest, steps, loops, [], tile, grid=grid)
+
+
+def _map_vector(nest: Nest) -> Var:
+    for v in reversed(nest.axes):
+        if any(s.index.coefficient(v) == 1 for s in nest.stores):
+            return v
+    return nest.axes[-1]
+
+
+def _transposed_axis(nest: Nest, vector: Var, lanes: int) -> Var | None:
+    """The axis along which the loads lie that the vector axis would have to gather."""
+    for load in nest.loads():
+        if load.index.coefficient(vector) in (0, 1, None) or vector.extent < lanes:
+            continue
+        for v in nest.axes:
+            if v != vector and v.extent >= lanes and load.index.coefficient(v) == 1:
+                return v
+    return None
+
+
+def _tile(steps: list[Step], names: dict[Var, list[str]], axis: Var, factor: int) -> None:
+    """Split the innermost loop of `axis`, unless it is no longer than `factor`."""
+    name = names[axis][-1]
+    extent = int(name.rsplit("%", 1)[1]) if "%" in name else axis.extent
+    if factor < extent:
+        steps.append(Split(name, factor))
+        names[axis][-1:] = [f"{name}/{factor}", f"{name}%{factor}"]
+    else:
+        names[axis][-1:] = [name]
+        if "%" not in name:
+            names[axis] = [name]
+
+
+def _finish(
+    nest: Nest,
+    steps: list[Step],
+    outputs: list[str],
+    reduce: list[tuple[str, Kind]],
+    tile: list[tuple[str, Kind]],
+    *,
+    grid: bool,
+    below_grid: str = "",
+) -> tuple[Step, ...]:
+    """Order the loops, mark the tile, and make outer loops the grid, those before `below_grid` at
+    most.
+    """
+    order = (*outputs, *(name for name, _ in reduce), *(name for name, _ in tile))
+    steps.append(Order(order))
+    steps += [Mark(name, kind) for name, kind in (*reduce, *tile) if kind is not Kind.LOOP]
+    if not grid:
+        return tuple(steps)
+    loops = apply(nest.axes, nest.reduce, steps)
+    extents = {lo.name: lo.var.extent for lo in loops.order}
+    below = math.prod(extents.values())
+    for name in outputs:
+        if below <= BLOCK_POINTS or name == below_grid:
+            break
+        below //= extents[name]
+        if below < BLOCK_POINTS // 8 and name not in loops.outer_of:
+            chunk = -(-BLOCK_POINTS // max(1, below))
+            if chunk < extents[name] and "%" not in name:
+                at = steps.index(next(s for s in steps if isinstance(s, Order)))
+                steps.insert(at, Split(name, chunk))
+                index = order.index(name)
+                order = (*order[:index], f"{name}/{chunk}", f"{name}%{chunk}", *order[index + 1 :])
+                steps[at + 1] = Order(order)
+                steps.append(Mark(f"{name}/{chunk}", Kind.GRID))
+            break
+        steps.append(Mark(name, Kind.GRID))
+    return tuple(steps)
+
+
+# ---- reductions
+# ------------------------------------------------------------------------------------
+
+
+def _reduction(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
+    vector = _vector_axis(nest, machine)
+    if nest.inner and vector not in nest.reduce and not nest.axes:
+        vector = nest.reduce[-1]
+    if vector in nest.reduce:
+        return _along_reduction(nest, machine, vector, grid=grid)
+    return _along_output(nest, machine, vector, grid=grid)
+
+
+def _simple(r: Reduction) -> bool:
+    return r.kind not in (Op.ARGMAX, Op.ARGMIN)
+
+
+def _along_reduction(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> tuple[Step, ...]:
+    """Lanes run along the reduction; partial sums meet at the end."""
+    lanes = machine.lanes(_bits(nest))
+    steps: list[Step] = []
+    names = {v: [v.name] for v in (*nest.axes, *nest.reduce)}
+    tile: list[tuple[str, Kind]] = []
+    budget = max(1, machine.registers // 3)
+    shared = _sharing_axis(nest, vector)
+    rows = 1
+    if shared is not None and not nest.inner:
+        rows = min(4, shared.extent)
+        _tile(steps, names, shared, rows)
+        tile.append((names[shared].pop(), Kind.UNROLL))
+    columns = _sharing_axis(nest, vector, but=shared) if rows > 1 else None
+    if columns is not None and not nest.inner:
+        width = min(4, columns.extent)
+        _tile(steps, names, columns, width)
+        tile.append((names[columns].pop(), Kind.UNROLL))
+        rows *= width
+    copies = max(1, budget // max(1, rows * len(nest.reductions)))
+    copies = min(copies, 2 if nest.inner or not all(map(_simple, nest.reductions)) else 8)
+    _tile(steps, names, vector, lanes * copies)
+    tile.append((names[vector].pop(), Kind.VECTOR))
+    outputs = [name for v in nest.axes for name in names[v]]
+    reduce = [(name, Kind.LOOP) for v in nest.reduce for name in names[v]]
+    return _finish(nest, steps, outputs, reduce, tile, grid=grid)
+
+
+def _sharing_axis(nest: Nest, vector: Var, but: Var | None = None) -> Var | None:
+    """An output axis that some vector load does not move with, so that unrolling it reuses the
+    load.
+    """
+    vectors = [load for load in nest.loads() if load.index.depends_on(vector)]
+    if len(vectors) < 1:
+        return None
+    best: tuple[int, Var] | None = None
+    for v in nest.axes:
+        if v in (vector, but):
+            continue
+        kept = sum(not load.index.depends_on(v) for load in vectors)
+        if kept and (best is None or (kept, v.extent) > (best[0], best[1].extent)):
+            best = (kept, v)
+    return best[1] if best else None
+
+
+def _along_output(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> tuple[Step, ...]:
+    """Lanes run along an output axis; every lane has its own sums."""
+    lanes = machine.lanes(_bits(nest))
+    steps: list[Step] = []
+    names = {v: [v.name] for v in (*nest.axes, *nest.reduce)}
+    shared = _sharing_axis(nest, vector)
+    rows, columns = _register_tile(nest, machine, vector, shared, lanes)
+    staged = _staged_load(nest, vector, shared, columns * lanes)
+    tile: list[tuple[str, Kind]] = []
+    if shared is not None and rows > 1:
+        if staged is not None:
+            _tile(steps, names, shared, _block_rows(nest, machine, shared, rows))
+        _tile(steps, names, shared, rows)
+        tile.append((names[shared].pop(), Kind.UNROLL))
+    _tile(steps, names, vector, columns * lanes)
+    inner_vector = names[vector].pop()
+    tile.append((inner_vector, Kind.VECTOR))
+    outputs = [name for v in nest.axes if v not in (vector, shared) for name in names[v]]
+    inside = names[shared][-1:] if shared is not None else []
+    outputs += (names[shared][:-1] if shared is not None else []) + names[vector] + inside
+    reduce = _reduce_loops(nest, steps, names, rows * columns)
+    if staged is not None and inside:
+        used = [v.name for v in nest.reduce if staged.index.depends_on(v)]
+        steps.append(Stage(staged.slot, inside[0], (*used, inner_vector)))
+        return _finish(nest, steps, outputs, reduce, tile, grid=grid, below_grid=inside[0])
+    return _finish(nest, steps, outputs, reduce, tile, grid=grid)
+
+
+def _block_rows(nest: Nest, machine: Machine, shared: Var, rows: int) -> int:
+    """Rounds of the shared axis that one staged panel serves: as many as the second-level cache
+    holds.
+    """
+    depth = math.prod(v.extent for v in nest.reduce)
+    fitting = max(64, machine.l2_bytes // 2 // (4 * depth))
+    blocks = max(1, -(-shared.extent // fitting))
+    block = -(-shared.extent // blocks)
+    return -(-block // rows) * rows
+
+
+def _reduce_loops(
+    nest: Nest, steps: list[Step], names: dict[Var, list[str]], accumulators: int
+) -> list[tuple[str, Kind]]:
+    """Short innermost reduction loops are written out, long ones by a few rounds."""
+    loops: list[tuple[str, Kind]] = []
+    budget = max(1, 48 // max(1, accumulators))
+    written = 1
+    for v in reversed(nest.reduce):
+        if written * v.extent <= max(budget, 4):
+            loops.insert(0, (v.name, Kind.CHAIN))
+            written *= v.extent
+            continue
+        factor = max(1, budget // written)
+        if factor > 1 and v.extent > factor:
+            steps.append(Split(v.name, factor))
+            loops[:0] = [(f"{v.name}/{factor}", Kind.LOOP), (f"{v.name}%{factor}", Kind.CHAIN)]
+        else:
+            loops.insert(0, (v.name, Kind.LOOP))
+        written = budget + 1
+    return sorted(loops, key=lambda pair: pair[1] is Kind.CHAIN)
+
+
+def _register_tile(
+    nest: Nest, machine: Machine, vector: Var, shared: Var | None, lanes: int
+) -> tuple[int, int]:
+    """(rounds of the shared axis, vectors) of a register tile: least loads for each multiply-add."""
+    budget = machine.registers - 8 if machine.registers >= 32 else machine.registers - 4
+    budget = max(1, budget // max(1, len(nest.reductions)))
+    vectors = -(-vector.extent // lanes)
+    if shared is None:
+        return 1, max(1, min(vectors, 16, budget))
+    best: tuple[float, int, int] | None = None
+    for columns in range(1, min(vectors, 6, budget) + 1):
+        for rows in range(1, min(shared.extent, budget // columns, 16) + 1):
+            loads = (rows * 0.6 + columns) / (rows * columns)
+            latency = max(1.0, 8 / (rows * columns))
+            whole = -(-vectors // columns) * columns / vectors
+            whole *= -(-shared.extent // rows) * rows / shared.extent
+            cost = (1.0 + loads * 0.5) * latency * whole
+            if best is None or cost < best[0]:
+                best = (cost, rows, columns)
+    assert best is not None
+    return best[1], best[2]
+
+
+def _staged_load(nest: Nest, vector: Var, shared: Var | None, width: int) -> ex.Load | None:
+    """The operand to stage: it moves with the vector axis, and enough rounds of the shared axis
+    read it.
+    """
+    if shared is None or shared.extent < 32:
+        return None
+    if any(isinstance(e, ex.Masked | ex.Lookup) for e in ex.walk(nest.expressions())):
+        return None
+    for load in nest.loads():
+        step = load.index.coefficient(vector)
+        if step == 0 or load.index.depends_on(shared):
+            continue
+        used = [v for v in nest.reduce if load.index.depends_on(v)]
+        strides = [load.index.coefficient(v) for v in (vector, *used)]
+        if not used or None in strides or sum(o.slot == load.slot for o in nest.loads()) != 1:
+            continue
+        size = width * math.prod(v.extent for v in used) * load.dtype.size_bytes
+        # neighbouring rows of a wide operand lie in different pages and on the same cache sets
+        crowded = (strides[-1] or 0) * load.dtype.size_bytes >= 1024
+        if size <= STAGE_BYTES and (step != 1 or crowded):
+            return load
+    return None
+
+
+# ---- scans and scatters
+# ------------------------------------------------------------------------------
+
+
+def _ordered(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
+    """Points run in axis order; only axes that the order does not bind may be lanes, rows or grid."""
+    lanes = machine.lanes(_bits(nest))
+    steps: list[Step] = []
+    names = {v: [v.name] for v in (*nest.axes, *nest.reduce)}
+    tile: list[tuple[str, Kind]] = []
+    bound = {v for s in nest.stores if s.position is not None for v in s.position.variables}
+    free = [v for v in nest.axes if v not in nest.ordered]
+    stores = (*nest.stores, *nest.inner)
+    vector = next(
+        (v for v in free if v not in bound and all(s.index.coefficient(v) == 1 for s in stores)),
+        None,
+    )
+    if vector is not None and vector.extent >= 2:
+        _tile(steps, names, vector, lanes * 4)
+        tile.append((names[vector].pop(), Kind.VECTOR))
+    elif free and nest.reduce:
+        rows = min(8, free[-1].extent)
+        _tile(steps, names, free[-1], rows)
+        tile.append((names[free[-1]].pop(), Kind.UNROLL))
+    outer = [name for v in free for name in names[v]]
+    inner = [name for v in nest.axes if v in nest.ordered for name in names[v]]
+    reduce = [(name, Kind.LOOP) for v in nest.reduce for name in names[v]]
+    steps.append(Order((*outer, *inner, *(n for n, _ in reduce), *(n for n, _ in tile))))
+    steps += [Mark(name, kind) for name, kind in tile]
+    if grid and nest.points > BLOCK_POINTS:
+        steps += [Mark(name, Kind.GRID) for name in outer]
+    return tuple(steps)

@@ -1,0 +1,315 @@
+"""Kernels as loop nests, and the schedule steps that say how a nest runs.
+
+A `Kernel` has buffers (`slots`) and nests that share its `outer` loops; a nest has output axes,
+reduction axes, reductions over them, and stores. A nest says *what*; its `steps` say *how*:
+
+    Split("m", 8)                 axis m becomes the loops m/8 and m%8
+    Order("n/48", "m/8", "k", …)  outermost first
+    Mark("m%8", Kind.UNROLL)      grid, loop, unroll or vector
+    Stage(slot, "m/8", …)         copy what the loops inside read of a buffer to local memory first
+
+`show` prints a kernel; nothing here knows about instructions. Lowering to them is
+`instructions/lower.py`, the steps chosen without search are `heuristic.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeAlias
+
+from frontend.dtype import DType
+from frontend.graph.node import Op
+from frontend.loops import expr as ex
+from frontend.loops.expr import Expr
+from frontend.loops.index import Index, Var
+
+
+class Kind(Enum):
+    """How a loop runs."""
+
+    GRID = "grid"
+    """Its rounds are blocks, which may run side by side."""
+    LOOP = "loop"
+    UNROLL = "unroll"
+    """Its rounds are written out one after another; accumulators stay in registers."""
+    VECTOR = "vector"
+    """Its rounds are lanes."""
+    CHAIN = "chain"
+    """A reduction loop written out; unlike UNROLL, every round adds to the same accumulators."""
+
+
+class Role(Enum):
+    """What a buffer is to a kernel."""
+
+    INPUT = "in"
+    OUTPUT = "out"
+    SCRATCH = "scratch"
+    """Memory of one block's own."""
+    REGISTER = "register"
+    """A single value of one round of the outer loops."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A buffer that a kernel uses. `size` in elements."""
+
+    role: Role
+    dtype: DType
+    size: int
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Fold `value` over the reduction axes: SUM, PROD, MAX, MIN, ARGMAX or ARGMIN.
+
+    The two ARG kinds give the position along `axis` as int64.
+    """
+
+    kind: Op
+    value: Expr
+    dtype: DType
+    axis: Var | None = None
+
+
+@dataclass(frozen=True)
+class Store:
+    """`slot[index] = value`, or `+=` with `add`; with `position`, index holds `var` and outside is
+    dropped.
+    """
+
+    slot: int
+    index: Index
+    value: Expr
+    add: bool = False
+    var: Var | None = None
+    position: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """Axis or loop `axis` becomes `axis/factor` and `axis%factor`; a remainder runs as a shorter
+    last round.
+    """
+
+    axis: str
+    factor: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """All loops, outermost first."""
+
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Say how `loop` runs."""
+
+    loop: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Before loop `at` begins, copy what is read of `slot` inside it to local memory, `axes`
+    outermost first.
+
+    `axes` name loops inside `at`; the last is contiguous in the copy.
+    """
+
+    slot: int
+    at: str
+    axes: tuple[str, ...]
+
+
+Step: TypeAlias = "Split | Order | Mark | Stage"
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops over `axes` (outputs) and `reduce`, what they fold and what they store.
+
+    `inner` stores happen at each point of the reduction, with reductions at their running value;
+    `stores` after it. `ordered`: axes whose points must run in order, as scans and scatters need.
+    """
+
+    axes: tuple[Var, ...]
+    reduce: tuple[Var, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
+    stores: tuple[Store, ...] = ()
+    inner: tuple[Store, ...] = ()
+    ordered: tuple[Var, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    def expressions(self) -> tuple[Expr, ...]:
+        """Every root expression of the nest."""
+        roots = [r.value for r in self.reductions]
+        for store in (*self.inner, *self.stores):
+            roots.append(store.value)
+            if store.position is not None:
+                roots.append(store.position)
+        return tuple(roots)
+
+    def loads(self) -> list[ex.Load]:
+        return [e for e in ex.walk(self.expressions()) if isinstance(e, ex.Load)]
+
+    @property
+    def points(self) -> int:
+        return math.prod(v.extent for v in (*self.axes, *self.reduce))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Nests that run one after another in each round of the `outer` loops, which form the grid."""
+
+    name: str
+    slots: tuple[Slot, ...]
+    outer: tuple[Var, ...]
+    nests: tuple[Nest, ...]
+    outer_steps: tuple[Step, ...] = ()
+
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        """The slots that are arguments, in order."""
+        return tuple(i for i, s in enumerate(self.slots) if s.role in (Role.INPUT, Role.OUTPUT))
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop after splitting. `axis` it came from; `reduce`: a reduction axis."""
+
+    name: str
+    var: Var
+    kind: Kind
+    reduce: bool
+
+
+@dataclass
+class Loops:
+    """A nest's loops after its steps, and each original axis as an index over them."""
+
+    order: list[Loop]
+    splits: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    """Split name → (outer loop, inner loop, factor)."""
+    outer_of: dict[str, str] = field(default_factory=dict)
+    """Outer loop → the name that was split."""
+    values: dict[Var, Index] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+
+    def loop(self, name: str) -> Loop:
+        for loop in self.order:
+            if loop.name == name:
+                return loop
+        names = ", ".join(loop.name for loop in self.order)
+        raise ValueError(f"no loop {name!r} among {names}")
+
+
+def apply(axes: Sequence[Var], reduce: Sequence[Var], steps: Sequence[Step]) -> Loops:
+    """Run the steps. Raises ValueError for a step that names no loop or breaks a rule."""
+    order = [Loop(v.name, v, Kind.LOOP, False) for v in axes]
+    order += [Loop(v.name, v, Kind.LOOP, True) for v in reduce]
+    loops = Loops(order, values={v: Index.of(v) for v in (*axes, *reduce)})
+    for step in steps:
+        if isinstance(step, Split):
+            _split(loops, step)
+        elif isinstance(step, Order):
+            if sorted(step.loops) != sorted(loop.name for loop in loops.order):
+                names = ", ".join(loop.name for loop in loops.order)
+                raise ValueError(f"order {step.loops} does not name each of {names} once")
+            loops.order = [loops.loop(name) for name in step.loops]
+        elif isinstance(step, Mark):
+            at = loops.order.index(loops.loop(step.loop))
+            loops.order[at] = replace(loops.order[at], kind=step.kind)
+        else:
+            loops.stages.append(step)
+    _check(loops)
+    return loops
+
+
+def _split(loops: Loops, step: Split) -> None:
+    loop = loops.loop(step.axis)
+    if step.factor < 1:
+        raise ValueError(f"cannot split {step.axis} by {step.factor}")
+    outer = Var(f"{loop.name}/{step.factor}", -(-loop.var.extent // step.factor))
+    inner = Var(f"{loop.name}%{step.factor}", min(step.factor, loop.var.extent))
+    at = loops.order.index(loop)
+    loops.order[at : at + 1] = [
+        Loop(outer.name, outer, Kind.LOOP, loop.reduce),
+        Loop(inner.name, inner, Kind.LOOP, loop.reduce),
+    ]
+    loops.splits[loop.name] = (outer.name, inner.name, step.factor)
+    loops.outer_of[outer.name] = loop.name
+    put = {loop.var: Index.of(outer) * step.factor + Index.of(inner)}
+    loops.values = {v: index.substitute(put) for v, index in loops.values.items()}
+
+
+def _check(loops: Loops) -> None:
+    """Loops stand as: grid, then loops over outputs, then over reductions, then unrolled and
+    vector.
+    """
+    rank = [
+        0
+        if lo.kind is Kind.GRID
+        else 3
+        if lo.kind in (Kind.UNROLL, Kind.VECTOR)
+        else 2
+        if lo.reduce
+        else 1
+        for lo in loops.order
+    ]
+    if rank != sorted(rank):
+        names = ", ".join(f"{lo.name} ({lo.kind.value})" for lo in loops.order)
+        raise ValueError(
+            f"loops must stand as grid, outputs, reductions, unrolled and vector: {names}"
+        )
+    if any(lo.kind is Kind.GRID and lo.reduce for lo in loops.order):
+        raise ValueError("a reduction axis cannot be a grid axis")
+    if sum(lo.kind is Kind.VECTOR for lo in loops.order) > 1:
+        raise ValueError("one vector loop at most")
+    position = {lo.name: i for i, lo in enumerate(loops.order)}
+    for outer, inner, _ in loops.splits.values():
+        if outer in position and inner in position and position[outer] > position[inner]:
+            raise ValueError(f"loop {outer} must stand outside {inner}")
+
+
+def show(kernel: Kernel) -> str:
+    """The kernel as text: buffers, loops, statements."""
+    arguments = ", ".join(
+        f"b{i} {s.role.value} {s.dtype}[{s.size}]" for i, s in enumerate(kernel.slots)
+    )
+    lines = [f"kernel {kernel.name}({arguments})"]
+    indent = "  "
+    for loop in apply(kernel.outer, (), kernel.outer_steps).order:
+        lines.append(f"{indent}{loop.kind.value} {loop.name} in {loop.var.extent}")
+        indent += "  "
+    for nest in kernel.nests:
+        lines += _show_nest(nest, indent)
+    return "\n".join(lines)
+
+
+def _show_nest(nest: Nest, indent: str) -> list[str]:
+    loops = apply(nest.axes, nest.reduce, nest.steps)
+    lines = []
+    rename = ex.Substitution(loops.values)
+    for loop in loops.order:
+        for stage in loops.stages:
+            if stage.at == loop.name:
+                lines.append(f"{indent}stage b{stage.slot} as [{', '.join(stage.axes)}]")
+        word = loop.kind.value + (" reduce" if loop.reduce else "")
+        lines.append(f"{indent}{word} {loop.name} in {loop.var.extent}")
+        indent += "  "
+    for i, r in enumerate(nest.reductions):
+        lines.append(f"{indent}acc{i} {r.dtype} {r.kind.name.lower()}= {ex.show(rename(r.value))}")
+    for word, stores in (("", nest.inner), ("after: " if nest.reductions else "", nest.stores)):
+        lines += [f"{indent}{word}{_show_store(s, rename, loops.values)}" for s in stores]
+    return lines
+
+
+def _show_store(s: Store, rename: ex.Substitution, values: Mapping[Var, Index]) -> str:
+    sign = "+=" if s.add else "="
+    where = f" with {s.var} = {ex.show(rename(s.position))}" if s.position is not None else ""
+    return f"b{s.slot}[{s.index.substitute(values)}] {sign} {ex.show(rename(s.value))}{where}"

@@ -1,0 +1,1 @@
+"""Level 2: which operations become which kernels, and where their results lie in memory."""

@@ -1,0 +1,201 @@
+"""Kept nodes that share a kernel.
+
+Two ways to share:
+
+* same points: an elementwise result joins the kernel of a reduction, or of another elementwise
+result, whose
+  shape it has and which it reads only at its own point. Its store becomes one more store of that
+  nest.
+* same rows: softmax, normalisations, losses. Nodes whose leading axes are the same rows, and which
+read each
+  other only within a row, run one after another inside one loop over rows; a row lives in cache or
+  registers.
+
+A node joins the latest kernel among those it depends on, or starts a kernel of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from frontend.graph import node as g
+from frontend.graph.node import REDUCE, Node, Op, Shape
+from frontend.loops.index import Index, Var, flatten
+from frontend.schedule.body import Body, Ref, body_of
+from frontend.schedule.partition import folds, is_leaf
+
+ROW_BYTES = 1 << 18
+"""A row, with all that is kept of it, should stay in the second-level cache."""
+SMALL_POINTS = 1 << 15
+"""A kernel of fewer points need not be split over cores, so it may have few rows."""
+
+SPLIT_POINTS = 1 << 18
+"""A fold to one value of at least so many elements is done in two kernels."""
+SPLITTABLE = frozenset({Op.SUM, Op.PROD, Op.MAX, Op.MIN})
+
+
+@dataclass
+class Group:
+    """One kernel to be. `rows` is None while all members have the same points."""
+
+    number: int
+    members: list[Body] = field(default_factory=list)
+    rows: Shape | None = None
+    closed: bool = False
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [b.node for b in self.members]
+
+
+def group(order: list[Node], kept: set[Node]) -> list[Group]:
+    """Groups in an order that respects all dependencies."""
+    groups: list[Group] = []
+    group_of: dict[Node, Group] = {}
+    for node in order:
+        if node not in kept or is_leaf(node):
+            continue
+        if node.size == 0:
+            continue
+        for body in _bodies(node, kept):
+            _place(body, groups, group_of)
+    return groups
+
+
+def _bodies(node: Node, kept: set[Node]) -> list[Body]:
+    """The node's body; for a large fold to one value, that of the partial results before it."""
+
+    def is_kept(n: Node) -> bool:
+        return n in kept or is_leaf(n)
+
+    chunks = _chunks(node)
+    if chunks is None:
+        return [body_of(node, is_kept)]
+    source = node.src[0]
+    rows = g.reshape(source, (chunks, source.size // chunks))
+    partial = g.reduce(node.op, rows, (1,))
+    var = Var("chunk", chunks)
+    whole = Body(node, (), (var,), Ref(partial, (Index.of(var),)))
+    return [body_of(partial, is_kept), whole]
+
+
+def _chunks(node: Node) -> int | None:
+    """How many pieces a fold of everything to one value is cut into, so that cores can share it."""
+    if node.op not in SPLITTABLE or node.size != 1 or node.src[0].size < SPLIT_POINTS:
+        return None
+    size = node.src[0].size
+    for chunks in (256, 128, 64, 32, 16, *range(255, 7, -1)):
+        if size % chunks == 0 and size // chunks >= SMALL_POINTS // 2:
+            return chunks
+    return None
+
+
+def _place(body: Body, groups: list[Group], group_of: dict[Node, Group]) -> None:
+    node = body.node
+    sources = {group_of[r.node].number: group_of[r.node] for r in body.refs() if r.node in group_of}
+    latest = sources[max(sources)] if sources else None
+    if latest is not None and _joins(latest, body):
+        latest.members.append(body)
+    else:
+        latest = Group(len(groups), [body], closed=folds(node) and node.op not in REDUCE)
+        groups.append(latest)
+    group_of[node] = latest
+
+
+def _joins(gr: Group, body: Body) -> bool:
+    """Let `body` into `g` if one of the two ways allows it; sets `gr.rows`."""
+    node = body.node
+    if gr.closed or (folds(node) and node.op not in REDUCE) or node.size == 0:
+        return False
+    if gr.rows is None and _same_points(gr, body):
+        return True
+    if any(reuses(b) for b in gr.members) or reuses(body):
+        return False
+    rows = _common_rows(gr, body)
+    if rows is None:
+        return False
+    gr.rows = rows
+    return True
+
+
+def _own_refs(gr: Group, body: Body) -> list[Ref]:
+    inside = set(gr.nodes)
+    return [r for r in body.refs() if r.node in inside]
+
+
+def _same_points(gr: Group, body: Body) -> bool:
+    if body.reduce or body.node.shape != gr.members[0].node.shape:
+        return False
+    own = tuple(map(Index.of, body.axes))
+    return all(r.indices == own for r in _own_refs(gr, body))
+
+
+def reuses(body: Body) -> bool:
+    """True for contractions: more points than elements read, so tiles in registers must share
+    loads.
+    """
+    if not body.reduce:
+        return False
+    points = math.prod(v.extent for v in (*body.axes, *body.reduce))
+    read = {id(r.node): r.node.size for r in body.refs()}
+    return points > 1.5 * max(1, sum(read.values())) and len(read) > 0 and bool(body.axes)
+
+
+def _common_rows(gr: Group, body: Body) -> Shape | None:
+    """The rows that `body` and all members can be looped over together."""
+    candidates = [gr.rows] if gr.rows is not None else _row_candidates(gr, body)
+    for rows in candidates:
+        if _fits(rows, gr, body):
+            return rows
+    return None
+
+
+def _row_candidates(gr: Group, body: Body) -> list[Shape]:
+    found = []
+    for b in (*gr.members, body):
+        if b.reduce:
+            shape = tuple(v.extent for v in b.axes)
+            if shape not in found:
+                found.append(shape)
+    return found
+
+
+def _fits(rows: Shape, gr: Group, body: Body) -> bool:
+    count = math.prod(rows)
+    bodies = [*gr.members, body]
+    points = max(math.prod(v.extent for v in (*b.axes, *b.reduce)) for b in bodies)
+    if count < 16 and points > SMALL_POINTS:
+        return False
+    inner = sum(b.node.size // max(1, count) * b.node.dtype.size_bytes for b in bodies)
+    if inner > ROW_BYTES:
+        return False
+    return all(_row_like(rows, b, gr) for b in bodies)
+
+
+def _row_like(rows: Shape, body: Body, gr: Group) -> bool:
+    """Leading axes are the rows, nothing folds them, and other members are read in the same row."""
+    depth = len(rows)
+    if tuple(v.extent for v in body.axes[:depth]) != rows or len(body.axes) < depth:
+        return False
+    own = tuple(map(Index.of, body.axes[:depth]))
+    inside = set(gr.nodes)
+    for ref in body.refs():
+        if ref.node in inside and ref.indices[:depth] != own:
+            return False
+    return _inner_is_contiguous(body, depth)
+
+
+def _inner_is_contiguous(body: Body, depth: int) -> bool:
+    """Rows are worth looping over only if lanes can run along what is inside them."""
+    inner = (*body.axes[depth:], *body.reduce)
+    wide = [v for v in inner if v.extent > 1]
+    if not wide:
+        return True
+    loads = [r for r in body.refs() if r.node.size > 1]
+    return all(any(_step(r, v) in (0, 1) for v in wide[-1:]) for r in loads)
+
+
+def _step(ref: Ref, var: Var) -> int | None:
+
+    return flatten(ref.indices, ref.node.shape).coefficient(var)

@@ -1,0 +1,107 @@
+"""Which nodes are kept: computed by loops of their own instead of inside their users' expressions.
+
+Kept are what was asked for, what folds or orders (reductions, scans, scatters, sorts,
+concatenations), and elementwise results that would be computed too often: `demand` counts how many
+elements a node's users evaluate, and computing each again is weighed against storing it once and
+loading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from frontend.graph.node import ELEMENTWISE, INDEX_MAPS, REDUCE, Node, Op, topological
+
+FOLDS = REDUCE | {Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONCAT, Op.COPY}
+"""Nodes with loops, or a transfer, of their own."""
+_COST = {
+    Op.DIV: 3, Op.SQRT: 3, Op.FLOORDIV: 8, Op.MOD: 8, Op.FMOD: 12, Op.POW: 24, Op.ATAN2: 16,
+    Op.CAST: 0.5, Op.BITCAST: 0.5, Op.NEG: 0.5, Op.GATHER: 4, Op.PAD: 2, Op.SCATTER_WINDOW: 4,
+    Op.CONST: 0.0, Op.IOTA: 0.5,
+}  # fmt: skip
+_FUNCTIONS = frozenset(op for op in Op if Op.EXP.value <= op.value <= Op.ERF.value)
+MAX_DEPTH = 100
+"""Inlined operations on top of one another; bounds the recursion in `body.py` and what one kernel
+holds.
+"""
+RECOMPUTE_LIMIT = 4.0
+"""Extra operations for each element that are still cheaper than a store and a load."""
+
+
+def cost_of(node: Node) -> float:
+    """Rough operations for one element of one node."""
+    if node.op in _FUNCTIONS:
+        return 8.0
+    if node.op in _COST:
+        return _COST[node.op]
+    return 0.0 if node.op in INDEX_MAPS or node.op in (Op.DETACH, Op.CONTIGUOUS) else 1.0
+
+
+def folds(node: Node) -> bool:
+    """Whether `node` cannot be part of another's expression. A COPY of what lies nowhere is no
+    transfer.
+    """
+    return node.op in FOLDS and not (node.op is Op.COPY and node.src[0].device is None)
+
+
+def is_leaf(node: Node) -> bool:
+    return node.storage is not None or node.op is Op.BUFFER
+
+
+def partition(roots: Sequence[Node]) -> tuple[list[Node], set[Node]]:
+    """(all nodes needed, sources first; the kept ones among them)."""
+    order = topological(roots)
+    kept = {n for n in roots if not is_leaf(n)}
+    kept |= {n for n in order if not is_leaf(n) and (folds(n) or n.op is Op.CONTIGUOUS)}
+    for node in order:
+        if node.op in (Op.ARGSORT, Op.COPY) and folds(node) and node in kept:
+            kept |= {s for s in node.src if not is_leaf(s)}
+    _keep_deep(order, kept)
+    _keep_recomputed(order, kept)
+    return order, kept
+
+
+def _keep_deep(order: Iterable[Node], kept: set[Node]) -> None:
+    depth: dict[Node, int] = {}
+    for node in order:
+        if is_leaf(node):
+            depth[node] = 0
+            continue
+        below = 1 + max((0 if s in kept else depth[s] for s in node.src), default=0)
+        if below > MAX_DEPTH and node.op in ELEMENTWISE:
+            kept.add(node)
+        depth[node] = below
+
+
+def _keep_recomputed(order: Sequence[Node], kept: set[Node]) -> None:
+    """From users to sources, so that each node's users are decided before it is."""
+    inlined = _inlined_cost(order, kept)
+    demand: dict[Node, float] = dict.fromkeys(order, 0.0)
+    for node in reversed(order):
+        if is_leaf(node):
+            continue
+        size = max(1, node.size)
+        if node not in kept:
+            candidate = node.op in ELEMENTWISE or node.op in (Op.PAD, Op.GATHER)
+            extra = (demand[node] / size - 1.0) * inlined[node]
+            if candidate and extra > RECOMPUTE_LIMIT and inlined[node] >= 1.5:
+                kept.add(node)
+        for source in node.src:
+            if node in kept:
+                demand[source] += source.size if folds(node) else size
+            else:
+                demand[source] += demand[node]
+
+
+def _inlined_cost(order: Sequence[Node], kept: set[Node]) -> dict[Node, float]:
+    """Operations and loads behind one element, down to what is kept; shared parts counted again,
+    capped.
+    """
+    costs: dict[Node, float] = {}
+    for node in order:
+        if is_leaf(node):
+            costs[node] = 1.0
+            continue
+        below = sum(1.0 if s in kept else costs[s] for s in node.src)
+        costs[node] = min(1000.0, cost_of(node) + below)
+    return costs

@@ -1,0 +1,283 @@
+"""From a graph to a plan: kernels as text, launches, and where every buffer lies.
+
+A plan is plain data. It knows leaves, results and temporaries by number only, so the same plan
+serves every graph of the same form, in this process or, from the disk cache, in another.
+`signature` is that form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+
+from frontend.graph.node import Node, Op, topological
+from frontend.instructions.ir import Region
+from frontend.instructions.ir import show as show_instructions
+from frontend.instructions.lower import lower
+from frontend.instructions.sort import lower_sort
+from frontend.loops import nest as ln
+from frontend.loops.heuristic import schedule
+from frontend.schedule import build as bd
+from frontend.schedule.group import Group, group
+from frontend.schedule.memory import Lifetime, place
+from frontend.schedule.partition import is_leaf, partition
+from frontend.show import show
+from frontend.target import Target
+
+
+@dataclass
+class Code:
+    """One kernel as text, with what it costs by our count."""
+
+    name: str
+    text: str
+    blocks: int
+    flops: int
+    """Floating-point and integer operations of one launch."""
+    bytes_moved: int
+    """Bytes of its buffers, each once."""
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass
+class Step:
+    """Launch `code` on `device` with these buffers; or, with code -1, copy buffers[1] to
+    buffers[0].
+    """
+
+    device: str
+    code: int
+    buffers: list[int]
+    work_ns: int = 0
+
+
+@dataclass
+class Place:
+    """A buffer of a plan. `kind`: leaf, result or temporary; `number`: which leaf or result."""
+
+    kind: str
+    device: str
+    size_bytes: int
+    number: int = -1
+    offset: int = 0
+
+
+@dataclass
+class Plan:
+    """What one realize does."""
+
+    codes: list[Code] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    arenas: dict[str, int] = field(default_factory=dict)
+    """Bytes of temporaries on each device."""
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @staticmethod
+    def from_json(data: bytes) -> Plan:
+        raw = json.loads(data)
+        return Plan(
+            [Code(**c) for c in raw["codes"]],
+            [Step(**s) for s in raw["steps"]],
+            [Place(**p) for p in raw["places"]],
+            raw["arenas"],
+        )
+
+
+def signature(roots: Sequence[Node]) -> tuple[tuple[object, ...], list[Node]]:
+    """(the graph's form, its leaves in order). Equal forms can share a plan."""
+    number: dict[Node, int] = {}
+    leaves: list[Node] = []
+    form: list[object] = []
+    for node in topological(roots):
+        number[node] = len(number)
+        if node.storage is not None or node.op is Op.BUFFER:
+            leaves.append(node)
+            form.append((node.dtype.name, node.shape, node.device))
+        else:
+            argument = None if node.op is Op.DETACH else node.arg
+            sources = tuple(number[s] for s in node.src)
+            form.append((node.op, argument, node.dtype.name, node.shape, sources))
+    form.append(tuple(number[r] for r in roots))
+    return tuple(form), leaves
+
+
+def form_text(form: Iterable[object]) -> str:
+    """The form as text that is the same in every process; the disk cache's key."""
+    return repr(
+        [
+            tuple(p.name if isinstance(p, Op) else p for p in f) if isinstance(f, tuple) else f
+            for f in form
+        ]
+    )
+
+
+def make_plan(roots: Sequence[Node], targets: dict[str, Target]) -> Plan:
+    """Schedule, lower and print the graph behind `roots`. `targets`: for each device that takes
+    part.
+    """
+    order, kept = partition(roots)
+    show("graph", lambda: "\n".join(_graph_lines(order, kept)))
+    groups = group(order, kept)
+    show("schedule", lambda: "\n".join(_group_line(gr) for gr in groups))
+    return _Planner(roots, order, groups, targets).plan
+
+
+def _graph_lines(order: Sequence[Node], kept: set[Node]) -> list[str]:
+    number = {node: i for i, node in enumerate(order)}
+    return [
+        f"{'*' if node in kept else ' '} %{i} = {node} "
+        + " ".join(f"%{number[s]}" for s in node.src if s in number)
+        for i, node in enumerate(order)
+    ]
+
+
+def _group_line(gr: Group) -> str:
+    how = "" if gr.rows is None else f" over rows {list(gr.rows)}"
+    return f"kernel {gr.number}{how}: " + ", ".join(map(str, gr.nodes))
+
+
+class _Planner:
+    def __init__(
+        self,
+        roots: Sequence[Node],
+        order: Sequence[Node],
+        groups: Sequence[Group],
+        targets: dict[str, Target],
+    ) -> None:
+        self.plan = Plan()
+        self.targets = targets
+        self._codes: dict[str, int] = {}
+        self._places: dict[Node, int] = {}
+        leaves = [n for n in order if is_leaf(n)]
+        for i, node in enumerate(leaves):
+            self._add(node, Place("leaf", node.device or "", _size(node), i))
+        for i, node in enumerate(roots):
+            if node not in self._places:
+                assert node.device is not None, node
+                self._add(node, Place("result", node.device, _size(node), i))
+        users = _users(groups)
+        results = set(roots)
+        for gr in groups:
+            for task in bd.build(
+                gr, lambda n, gr=gr: n in results or users.get(n, set()) - {gr.number} != set()
+            ):  # type: ignore[misc]
+                self._task(task)
+        self._place_temporaries()
+
+    def _add(self, node: Node, where: Place) -> int:
+        self._places[node] = len(self.plan.places)
+        self.plan.places.append(where)
+        return self._places[node]
+
+    def _place_of(self, node: Node) -> int:
+        found = self._places.get(node)
+        if found is None:
+            found = self._add(node, Place("temporary", node.device or "", _size(node)))
+        return found
+
+    def _task(self, task: bd.Task) -> None:
+        if isinstance(task, bd.Transfer):
+            pair = [self._place_of(task.node), self._place_of(task.source)]
+            self.plan.steps.append(Step(task.node.device or "", -1, pair))
+            return
+        if isinstance(task, bd.Sort):
+            self._sort(task)
+            return
+        device = next(n.device for n in task.buffers if n.device is not None)
+        assert device is not None
+        target = self.targets[device]
+        kernel = schedule(task.kernel, target.machine)
+        show("loops", lambda: ln.show(kernel))
+        body, blocks = lower(kernel, target.machine)
+        flops, work_ns = _work(kernel)
+        moved = sum(_size(n) for n in task.buffers)
+        code = self._code(kernel.name, body, blocks, target, flops, moved)
+        self.plan.steps.append(
+            Step(device, code, [self._place_of(n) for n in task.buffers], work_ns)
+        )
+
+    def _sort(self, task: bd.Sort) -> None:
+        device = task.node.device
+        assert device is not None
+        axis, descending = task.node.arg
+        body, blocks = lower_sort(task.node.shape, axis, task.source.dtype, descending=descending)
+        rounds = max(1, task.node.shape[axis] - 1).bit_length()
+        moved = _size(task.source) + 2 * _size(task.node)
+        flops = task.node.size * rounds
+        code = self._code(task.name, body, blocks, self.targets[device], flops, moved)
+        spare = len(self.plan.places)
+        self.plan.places.append(Place("temporary", device, _size(task.node)))
+        buffers = [self._place_of(task.source), self._place_of(task.node), spare]
+        self.plan.steps.append(Step(device, code, buffers, 10 * flops))
+
+    def _code(
+        self, name: str, body: Region, blocks: int, target: Target, flops: int, moved: int
+    ) -> int:
+        show("instructions", lambda: f"{name}:\n{show_instructions(body)}")
+        text = target.text(name, body)
+        show("text", lambda: text)
+        show("asm", lambda: target.assembly(text))
+        found = self._codes.get(text)
+        if found is None:
+            found = self._codes[text] = len(self.plan.codes)
+            self.plan.codes.append(Code(name, text, blocks, flops, moved))
+        return found
+
+    def _place_temporaries(self) -> None:
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for at, step in enumerate(self.plan.steps):
+            for b in step.buffers:
+                first.setdefault(b, at)
+                last[b] = at
+        for device in sorted({p.device for p in self.plan.places}):
+            mine = [
+                i for i, p in enumerate(self.plan.places)
+                if p.kind == "temporary" and p.device == device and i in first
+            ]  # fmt: skip
+            lives = [Lifetime(self.plan.places[i].size_bytes, first[i], last[i]) for i in mine]
+            offsets, total = place(lives)
+            for i, offset in zip(mine, offsets, strict=True):
+                self.plan.places[i].offset = offset
+            if total:
+                self.plan.arenas[device] = total
+
+
+def _size(node: Node) -> int:
+    return node.size * node.dtype.size_bytes
+
+
+def _users(groups: Sequence[Group]) -> dict[Node, set[int]]:
+    """The groups that read each node."""
+    users: dict[Node, set[int]] = {}
+    for gr in groups:
+        for body in gr.members:
+            for ref in body.refs():
+                users.setdefault(ref.node, set()).add(gr.number)
+    return users
+
+
+def _work(kernel: ln.Kernel) -> tuple[int, int]:
+    """(operations, expected nanoseconds on one core) of a launch, roughly."""
+    from frontend.loops import expr as ex
+
+    rows = 1
+    for v in kernel.outer:
+        rows *= v.extent
+    flops, ns = 0, 0.0
+    for nest in kernel.nests:
+        expressions = list(ex.walk(nest.expressions()))
+        operations = sum(isinstance(e, ex.Alu) for e in expressions) + len(nest.reductions)
+        loads = sum(isinstance(e, ex.Load) for e in expressions)
+        points = rows * nest.points
+        flops += points * operations
+        ns += points * (0.02 * operations + 0.1 * loads)
+    return flops, int(ns)

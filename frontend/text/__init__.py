@@ -1,0 +1,1 @@
+"""Level 5: instructions as each target's text."""
