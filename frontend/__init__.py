@@ -1,0 +1,84 @@
+"""A thin tensor library over rawgpu: lazy tensors, gradients, and code generation of its own.
+
+>>> from frontend import Tensor
+>>> (Tensor([1.0, 2.0]) * 3).sum().item()
+9.0
+
+`Tensor` has the operations as methods; what takes several tensors or none is here as a function.
+"""
+
+from frontend.dtype import (
+    DType,
+    bfloat16,
+    bool_,
+    float8_e4m3,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from frontend.ops.arithmetic import where
+from frontend.ops.autograd import grad
+from frontend.ops.common import no_grad
+from frontend.ops.convert import from_dlpack
+from frontend.ops.creation import (
+    arange,
+    empty,
+    eye,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from frontend.ops.linalg import einsum
+from frontend.ops.movement import concat, meshgrid, stack
+from frontend.tensor import Tensor
+
+__all__ = [
+    "Tensor",
+    "DType",
+    "bfloat16",
+    "bool_",
+    "float16",
+    "float32",
+    "float64",
+    "float8_e4m3",
+    "float8_e5m2",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
+    "arange",
+    "concat",
+    "einsum",
+    "empty",
+    "eye",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "grad",
+    "linspace",
+    "meshgrid",
+    "no_grad",
+    "ones",
+    "ones_like",
+    "stack",
+    "where",
+    "zeros",
+    "zeros_like",
+]

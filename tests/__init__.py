@@ -1,0 +1,1 @@
+"""The tests mirror the tree that they test; folders are packages, so that names may repeat."""

@@ -1,0 +1,75 @@
+"""The command line understands its words, and says what went wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from rawgpu.cli import main as cli
+from rawgpu.errors import DeviceNotFound
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that raises one of our errors."""
+
+    def run(options: argparse.Namespace) -> int:
+        raise DeviceNotFound("no device xg:7", hint="rawgpu devices lists them")
+
+    module = SimpleNamespace(add_arguments=lambda parser: None, run=run)
+    monkeypatch.setattr(cli, "load", lambda name: module)
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in cli.COMMANDS)
+
+
+def test_no_words_at_all_is_a_mistake_that_shows_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main([]) == 2
+    assert "devices" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["dance"], ["bench"], ["bench", "dance"], ["--json"]])
+def test_an_unknown_command_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    assert "no command" in capsys.readouterr().err
+
+
+def test_two_words_are_found_before_one() -> None:
+    assert cli.find(["bench", "launch", "--json"]) == ("bench launch", ["--json"])
+    assert cli.find(["devices", "--json"]) == ("devices", ["--json"])
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_is_there_and_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*name.split(), "--help"])
+    assert stop.value.code == 0
+    assert f"rawgpu {name}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("failing")
+def test_an_error_of_ours_is_told_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["devices"]) == 1
+    assert capsys.readouterr().err == ("rawgpu: no device xg:7\n  try: rawgpu devices lists them\n")
+
+
+@pytest.mark.usefixtures("failing")
+def test_an_error_of_ours_is_told_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["devices", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {
+        "error": {
+            "kind": "DeviceNotFound",
+            "message": "no device xg:7",
+            "hint": "rawgpu devices lists them",
+        }
+    }

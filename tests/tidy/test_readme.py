@@ -1,0 +1,40 @@
+"""What the README tells a newcomer to paste does what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.tidy.source import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+COMMANDS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the CPU device runs on Linux")
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1][:30])
+def test_an_example_runs_and_prints_what_it_says(block: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    said = block.rstrip().rpartition("  # ")[2]
+    if said.startswith("close to "):
+        assert float(result.stdout) == pytest.approx(float(said.split()[-1]), rel=0.01)
+    else:
+        assert result.stdout.strip() == said
+
+
+def test_there_are_two_commands_of_one_line_each() -> None:
+    assert [block.count("\n") for block in COMMANDS] == [1, 1]
+    assert all(block.startswith("python3 -m venv .venv && ") for block in COMMANDS)
+    assert COMMANDS[1].rstrip().endswith("pytest")
+
+
+def test_the_ci_finds_the_test_command() -> None:
+    after = README.split("<!-- test command -->")[1]
+    assert after.lstrip().startswith(f"```sh\n{COMMANDS[1]}")
