@@ -7,6 +7,7 @@
 `Tensor` has the operations as methods; what takes several tensors or none is here as a function.
 """
 
+from frontend.capture import jit
 from frontend.dtype import (
     DType,
     bfloat16,
@@ -72,6 +73,7 @@ __all__ = [
     "full",
     "full_like",
     "grad",
+    "jit",
     "linspace",
     "meshgrid",
     "no_grad",

@@ -39,15 +39,23 @@ class Result:
     kernels: list[dict[str, Any]]
 
 
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the demo can be told."""
     parser.add_argument("--device", help="one device, by its name in `rawgpu devices`")
     parser.add_argument(
-        "--gpus", type=int, metavar="N", help="train on N GPUs together, each batch divided"
+        "--gpus", type=positive, metavar="N", help="train on N GPUs together, each batch divided"
     )
     parser.add_argument("--seed", type=int, default=0, help="the first training seed")
-    parser.add_argument("--seeds", type=int, default=5, help="how many seeds; the median counts")
-    parser.add_argument("--epochs", type=int, default=Plan.epochs, help="passes over the data")
+    parser.add_argument("--seeds", type=positive, default=5, help="how many; the median counts")
+    parser.add_argument("--epochs", type=positive, default=10, help="passes over the data")
 
 
 def is_gpu(info: DeviceInfo) -> bool:
@@ -82,10 +90,8 @@ def demonstrate(
 ) -> tuple[Result, Outcome]:
     """Train on a group of devices with each seed; what came of it, and the median run."""
     names = [info.name for info in group]
-    outcomes = []
     with Progress("+".join(names), len(seeds) * plan.steps(data), silent=silent) as bar:
-        for seed in seeds:
-            outcomes.append(train(names, data, plan, seed, bar.step))
+        outcomes = [train(names, data, plan, seed, bar.step) for seed in seeds]
     accuracies = [outcome.accuracy for outcome in outcomes]
     kernels = {kernel["sha256"]: kernel for outcome in outcomes for kernel in outcome.kernels}
     result = Result(

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import rawgpu
+from frontend import profile, tracing
 from frontend.dtype import DType
 from frontend.graph import node as g
 from frontend.graph.node import Node, Op
-from frontend.schedule.plan import Plan, Step, form_text, make_plan, signature
+from frontend.schedule.plan import Code, Plan, Step, form_text, make_plan, signature
 from frontend.target import Target, target_of
 from rawgpu.compiler_bridge import llvm
 from rawgpu.compiler_bridge.cache import cache
-from rawgpu.contract import Binding, Buffer, Device, Kernel
-from rawgpu.errors import DeviceNotFound
+from rawgpu.contract import Binding, Buffer, Device, Kernel, Recording
+from rawgpu.errors import DeviceNotFound, OperationError
 
 # ---- devices
 # -----------------------------------------------------------------------------------------
@@ -88,6 +90,11 @@ def close() -> None:
 
 atexit.register(close)
 
+if os.environ.get("RAWGPU_PROFILE"):
+    _whole = profile.Profile()
+    profile.active.append(_whole)
+    atexit.register(lambda: sys.stderr.write(_whole.table() + "\n"))
+
 
 # ---- storage
 # -----------------------------------------------------------------------------------------
@@ -97,6 +104,15 @@ class Storage:
     """Device memory that holds a realised node: contiguous, row-major. Never written again."""
 
     __slots__ = ("__weakref__", "address", "buffer", "size_bytes")
+
+    def copy(self, device: str) -> Storage:
+        """The same bytes in memory of their own."""
+        made = Storage(opened(device).alloc(self.size_bytes), self.size_bytes)
+        if self.size_bytes:
+            queue = opened(device).queue
+            queue.copy(made.buffer, self.buffer, self.size_bytes)
+            queue.submit()
+        return made
 
     def __init__(self, buffer: Buffer, size_bytes: int) -> None:
         self.buffer = buffer
@@ -117,6 +133,8 @@ def from_host(
 
 def to_host(node: Node) -> np.ndarray[Any, Any]:
     """The node's value, computed if need be, as a fresh array of the storage dtype."""
+    if tracing.state.trace is not None:
+        realize([node])  # says why not
     if node.storage is None:
         realize([node])
     storage: Storage = node.storage
@@ -140,36 +158,48 @@ def base(node: Node) -> Node:
 
 
 def realize(nodes: Sequence[Node]) -> None:
-    """Compute the nodes: afterwards each has storage. Raises OutOfMemory, CompileError,
-    KernelFault.
+    """Compute the nodes: afterwards each has storage.
+
+    Raises OutOfMemory, CompileError, KernelFault.
     """
+    if tracing.state.trace is not None:
+        raise OperationError(
+            "a value is asked for inside a recorded function, whose inputs have none yet",
+            hint="return the tensor and read it outside, or leave jit away",
+        )
     wanted = [n for n in nodes if n.storage is None]
-    roots = []
-    for node in dict.fromkeys(base(n) for n in wanted):
-        if node.storage is None:
-            roots.append(node)
+    roots = [n for n in dict.fromkeys(base(n) for n in wanted) if n.storage is None]
     if roots:
         form, leaves = signature(roots)
         plan = _plans.get(form)
         if plan is None:
-            plan = _plans[form] = _find_plan(form, roots)
-        _run_of(plan)(leaves, roots)
+            plan = _plans[form] = find_plan(form, roots)
+        made = run_of(plan)([leaf.storage for leaf in leaves])
+        for node, storage in zip(roots, made, strict=True):
+            node.storage = storage
     for node in wanted:
         node.storage = base(node).storage
 
 
-def _find_plan(form: tuple[object, ...], roots: Sequence[Node]) -> Plan:
+def find_plan(
+    form: tuple[object, ...],
+    roots: Sequence[Node],
+    replaced: Sequence[tuple[int, int]] = (),
+) -> Plan:
+    """The plan for `roots`, from the disk cache or made now; `replaced` as `make_plan` takes it."""
     names = {n.device for n in g.topological(roots) if n.device is not None}
     targets = {name: opened(name).target for name in sorted(names)}
     if os.environ.get("RAWGPU_SHOW"):
-        return make_plan(roots, targets)
-    key = form_text(form) + repr({name: t.key for name, t in targets.items()})
-    return Plan.from_json(
-        cache().get_or_build("plan", key, lambda: make_plan(roots, targets).to_json())
+        return make_plan(roots, targets, replaced)
+    key = form_text(form) + repr(({name: t.key for name, t in targets.items()}, list(replaced)))
+    data = cache().get_or_build(
+        "plan", key, lambda: make_plan(roots, targets, replaced).to_json()
     )
+    return Plan.from_json(data)
 
 
-def _run_of(plan: Plan) -> Run:
+def run_of(plan: Plan) -> Run:
+    """The plan ready to run; made once."""
     found = _runs.get(id(plan))
     if found is None:
         found = _runs[id(plan)] = Run(plan)
@@ -181,19 +211,18 @@ class Run:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.results = [p for p in plan.places if p.kind == "result"]
         self._kernels = load_kernels(plan)
-        self._binding: dict[int, int] = {}
+        self._binding: list[int] = []
         self._arena: dict[str, int] = {}
         self._number_bindings()
         self._words = np.zeros(max(1, self._count), np.uint64)
+        self._steps_of: dict[int, list[Step]] = {}
         self._segments = self._record()
-        self._leaves = [
-            (p.number, self._binding[i]) for i, p in enumerate(plan.places) if p.kind == "leaf"
-        ]
-        self._allocated = [
-            (p.number, self._binding[i], p.size_bytes, opened(p.device))
-            for i, p in enumerate(plan.places)
+        places = list(enumerate(plan.places))
+        self._leaves = [(p.number, self._binding[i]) for i, p in places if p.kind == "leaf"]
+        self._results = [
+            (p.number, self._binding[i], p.size_bytes, p.inside, opened(p.device))
+            for i, p in places
             if p.kind == "result"
         ]
         self._arenas = [(self._arena[d], size, opened(d)) for d, size in plan.arenas.items()]
@@ -201,15 +230,14 @@ class Run:
     def _number_bindings(self) -> None:
         """One binding for each leaf, result and arena."""
         count = 0
-        for i, p in enumerate(self.plan.places):
-            if p.kind == "temporary":
-                if p.device not in self._arena:
-                    self._arena[p.device] = count
-                    count += 1
-                self._binding[i] = self._arena[p.device]
-            else:
-                self._binding[i] = count
+        for p in self.plan.places:
+            shared = self._arena.get(p.device) if p.kind == "temporary" else None
+            if shared is None:
+                shared = count
                 count += 1
+                if p.kind == "temporary":
+                    self._arena[p.device] = shared
+            self._binding.append(shared)
         self._count = count
 
     def _record(self) -> list[Any]:
@@ -231,39 +259,75 @@ class Run:
             code = self.plan.codes[step.code]
             kernel = self._kernels[step.device, step.code]
             recording.launch(kernel, arguments, grid=code.blocks, work_ns=step.work_ns)
+            self._steps_of.setdefault(id(recording), []).append(step)
         return segments
 
-    def __call__(self, leaves: Sequence[Node], roots: Sequence[Node]) -> None:
-        """Run with these leaves; gives each root its storage."""
+    def __call__(self, leaves: Sequence[Storage]) -> list[Storage]:
+        """Run with these leaves, in plan order; the results' storage.
+
+        A result that takes over a leaf's memory is that leaf's storage, which nobody else may read.
+        """
         words = self._words
-        made = []
         for number, binding in self._leaves:
-            words[binding] = leaves[number].storage.address
-        for number, binding, size_bytes, device in self._allocated:
-            storage = Storage(device.alloc(size_bytes), size_bytes)
+            words[binding] = leaves[number].address
+        results: list[Any] = [None] * len(self._results)
+        for number, binding, size_bytes, inside, device in self._results:
+            if inside >= 0:
+                storage = leaves[inside]
+            else:
+                storage = Storage(device.alloc(size_bytes), size_bytes)
+            results[number] = storage
             words[binding] = storage.address
-            made.append((roots[number], storage))
         arenas = []
         for binding, size_bytes, device in self._arenas:
-            arena = device.alloc(size_bytes)
-            words[binding] = arena.address
-            arenas.append((binding, arena))
+            arenas.append(device.alloc(size_bytes))
+            words[binding] = arenas[-1].address
         for segment in self._segments:
             if isinstance(segment, Step):
-                self._transfer(segment, leaves, dict(made), dict(arenas))
+                self._transfer(segment, leaves, results, arenas)
+            elif profile.active:
+                self._timed(segment, words)
             else:
                 segment.replay(words)
-        for node, storage in made:
-            node.storage = storage
+        return results
+
+    def _timed(self, recording: Recording, words: Any) -> None:
+        """Replay with timings, and tell the profiles."""
+        recording.replay(words, timings=True)
+        steps = self._steps_of[id(recording)]
+        opened(steps[0].device).queue.synchronize()
+        for step, ns in zip(steps, recording.timings_ns(), strict=True):
+            code = self.plan.codes[step.code]
+            row = profile.Row(code.name, step.device, 1, ns, code.flops, code.bytes_moved)
+            for p in profile.active:
+                p.rows.append(row)
 
     def _transfer(
         self,
         step: Step,
-        leaves: Sequence[Node],
-        made: dict[Node, Storage],
-        arenas: dict[int, Buffer],
+        leaves: Sequence[Storage],
+        results: Sequence[Storage],
+        arenas: Sequence[Buffer],
     ) -> None:
-        raise NotImplementedError(step)
+        """Move bytes between devices through the host, after what writes them."""
+        target, source = (self._range(b, leaves, results, arenas) for b in step.buffers)
+        (to, to_offset, size_bytes), (origin, from_offset, _) = target, source
+        if size_bytes:
+            to.write(origin.read(size_bytes, from_offset), to_offset)
+
+    def _range(
+        self,
+        number: int,
+        leaves: Sequence[Storage],
+        results: Sequence[Storage],
+        arenas: Sequence[Buffer],
+    ) -> tuple[Buffer, int, int]:
+        p = self.plan.places[number]
+        if p.kind == "temporary":
+            names = list(self.plan.arenas)
+            return arenas[names.index(p.device)], p.offset, p.size_bytes
+        held = (leaves if p.kind == "leaf" else results)[p.number]
+        return held.buffer, 0, p.size_bytes
 
 
 def load_kernels(plan: Plan) -> dict[tuple[str, int], Kernel]:
@@ -278,21 +342,22 @@ def load_kernels(plan: Plan) -> dict[tuple[str, int], Kernel]:
             missing.setdefault(device, []).append(code)
     for device, codes in missing.items():
         where = opened(device)
-        texts = [plan.codes[c].text for c in codes]
-        for c, image in zip(codes, compile_texts(texts, where.target), strict=True):
+        images = compile_codes([plan.codes[c] for c in codes], where.target)
+        for c, image in zip(codes, images, strict=True):
             kernel = where.device.load(image)[plan.codes[c].name]
             where.kernels[plan.codes[c].text] = kernel
             loaded[device, c] = kernel
     return loaded
 
 
-def compile_texts(texts: Sequence[str], target: Target) -> list[bytes]:
-    """An object for each text; what the disk cache lacks is compiled side by side."""
-    keys = [f"{target.key}\n{text}" for text in texts]
+def compile_codes(codes: Sequence[Code], target: Target) -> list[bytes]:
+    """An object for each kernel; what the disk cache lacks is compiled side by side."""
+    keys = [f"{target.key}\n{code.text}" for code in codes]
     found = [cache().get("object", key) for key in keys]
     absent = [i for i, image in enumerate(found) if image is None]
-    jobs = [llvm.Job(texts[i], target.llvm, "none", 2) for i in absent]
-    for i, image in zip(absent, llvm.compile_many(jobs, own=True), strict=True):
+    jobs = [llvm.Job(codes[i].text, target.llvm, "none", 2) for i in absent]
+    own = not any(codes[i].foreign for i in absent)
+    for i, image in zip(absent, llvm.compile_many(jobs, own=own), strict=True):
         cache().put("object", keys[i], image)
         found[i] = image
     return [image for image in found if image is not None]

@@ -55,6 +55,11 @@ class _Waiting:
         self._changes[key] = count
         return count
 
+    def drop(self, tensor: Tensor) -> None:
+        """Forget one."""
+        self._tensors.pop(id(tensor), None)
+        self._changes.pop(id(tensor), None)
+
     def take(self) -> list[Tensor]:
         """All that are not computed yet; forgets them."""
         found = [tensor for tensor in self._tensors.values() if not tensor.is_realized]
@@ -80,6 +85,7 @@ def changed(tensor: Tensor) -> None:
     """Note that `tensor` was assigned a value which waits to be computed."""
     if _changed.add(tensor) >= PATIENCE:
         tensor.realize()
+        _changed.drop(tensor)
 
 
 def compute_fresh() -> None:

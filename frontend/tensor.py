@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frontend import dtype as dt
+from frontend import tracing
 from frontend.dtype import DType
 from frontend.graph import node as g
 from frontend.graph.node import Node, Op, Shape
@@ -53,13 +54,14 @@ class Tensor:
     Raises DTypeError for data of no known dtype, ShapeError for ragged lists, DeviceNotFound.
     """
 
-    __slots__ = ("__weakref__", "_device", "_node", "_requires_grad", "grad")
+    __slots__ = ("__weakref__", "_device", "_node", "_requires_grad", "_serial", "grad")
     __array_ufunc__ = None  # NumPy leaves `array + tensor` to us
     __hash__ = object.__hash__  # by identity, though == compares elements
 
     _node: Node
     _device: str
     _requires_grad: bool
+    _serial: int
     grad: Tensor | None
 
     def __init__(
@@ -72,6 +74,7 @@ class Tensor:
         node, self._device = convert.from_data(data, dtype, device)
         self._node = node
         self._requires_grad = False
+        self._serial = tracing.state.serial
         self.grad = None
         if requires_grad:
             autograd.set_requires_grad(self, True)
@@ -81,6 +84,8 @@ class Tensor:
     @property
     def node(self) -> Node:
         """The graph node; every operation reads its operands here."""
+        if tracing.state.trace is not None:
+            tracing.state.trace.read(self)
         return self._node
 
     @property
@@ -137,6 +142,7 @@ class Tensor:
         out._node = node
         out._device = device
         out._requires_grad = False
+        out._serial = tracing.state.serial
         out.grad = None
         return out
 
@@ -146,6 +152,7 @@ class Tensor:
         out._node = node
         out._device = self._device
         out._requires_grad = False
+        out._serial = tracing.state.serial
         out.grad = None
         if self._requires_grad or (others and any(t._requires_grad for t in others)):
             if not grad_mode.enabled:
@@ -159,6 +166,8 @@ class Tensor:
 
         A leaf stays one, unless `node` carries the `history` of gradients.
         """
+        if tracing.state.trace is not None:
+            tracing.state.trace.rebound(self)
         if self._requires_grad and not history:
             node = autograd.own_node(node)
             autograd.register(node, self)
@@ -194,6 +203,8 @@ class Tensor:
 
         A tensor without gradient forgets how it was computed.
         """
+        if tracing.state.trace is not None:  # a recording computes all it needs at its end
+            return self
         tensors = (self, *others)
         pending = [t for t in tensors if t._node.storage is None]
         if pending:

@@ -1,14 +1,15 @@
 """What every driver does with a launch by hand: counting blocks, typing scalars, arrays in device
 memory.
 
-Neutral: no vendor's word is used here. `pack_arguments` turns a call's arguments into 64-bit words,
-or refuses with LaunchError before anything is submitted.
+Neutral: no vendor's word is used here. An `ArgumentPacker` turns a call's arguments into 64-bit
+words, or refuses with LaunchError before anything is submitted; devices inherit `Arrays`.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -133,38 +134,77 @@ def _pack_scalar(value: Any, dtype: str) -> int | Binding:
     raise LaunchError(f"a {type(value).__name__} cannot be a kernel argument")
 
 
-def pack_argument(
-    kernel: str, position: int, parameter: Parameter | None, value: Argument
-) -> int | Binding:
-    """One argument as a 64-bit word, or the binding that will give it."""
-    try:
-        if parameter is None:
-            return _pack_untyped(value)
-        if parameter.dtype == POINTER:
-            return _pack_pointer(value)
-        return _pack_scalar(value, parameter.dtype)
-    except LaunchError as error:
-        name = f"{position}" if parameter is None else f"{position} {parameter.name!r}"
-        raise LaunchError(f"{kernel}, argument {name}: {error.message}", hint=error.hint) from None
+def _float_packer(dtype: str) -> Callable[[Any], int | Binding]:
+    value_format, bits_format = _FLOATS[dtype]
+    to_bytes, to_bits = value_format.pack, bits_format.unpack
+
+    def pack(value: Any) -> int | Binding:
+        if type(value) is float and -6e4 < value < 6e4:  # fits whatever the format
+            bits: int = to_bits(to_bytes(value))[0]
+            return bits
+        return _pack_scalar(value, dtype)
+
+    return pack
 
 
-def pack_arguments(
-    kernel: str,
-    signature: tuple[Parameter, ...] | None,
-    arguments: Sequence[Argument],
-) -> list[int | Binding]:
-    """Each argument as a 64-bit word, or the binding that will give it."""
-    if signature is None:
-        return [pack_argument(kernel, i, None, value) for i, value in enumerate(arguments)]
-    if len(signature) != len(arguments):
-        names = ", ".join(f"{p.name}: {p.dtype}" for p in signature)
-        raise LaunchError(
-            f"{kernel} takes {len(signature)} arguments ({names}), not {len(arguments)}"
-        )
-    return [
-        pack_argument(kernel, i, parameter, value)
-        for i, (parameter, value) in enumerate(zip(signature, arguments, strict=True))
-    ]
+def _integer_packer(dtype: str) -> Callable[[Any], int | Binding]:
+    low, high = _INTEGERS[dtype]
+    mask = (1 << np.dtype(dtype).itemsize * 8) - 1
+
+    def pack(value: Any) -> int | Binding:
+        if type(value) is int and low <= value <= high:
+            return value & mask
+        return _pack_scalar(value, dtype)
+
+    return pack
+
+
+@functools.cache
+def _packer(dtype: str) -> Callable[[Any], int | Binding]:
+    """What turns an argument of a parameter of type `dtype` into a word."""
+    if dtype == POINTER:
+        return _pack_pointer
+    if dtype in _FLOATS:
+        return _float_packer(dtype)
+    if dtype in _INTEGERS:
+        return _integer_packer(dtype)
+    return functools.partial(_pack_scalar, dtype=dtype)
+
+
+class ArgumentPacker:
+    """Turns a call's arguments into 64-bit words. A driver keeps one for each kernel."""
+
+    def __init__(self, kernel: str, signature: tuple[Parameter, ...] | None) -> None:
+        self.kernel = kernel
+        self.signature = signature
+        rows = () if signature is None else signature
+        self._packers = tuple(_packer(parameter.dtype) for parameter in rows)
+
+    def __call__(self, arguments: Sequence[Argument]) -> list[int | Binding]:
+        """Each argument as a word, or the binding that will give it; LaunchError if one does not fit."""
+        if self.signature is None:
+            return [self.one(position, value) for position, value in enumerate(arguments)]
+        if len(self._packers) != len(arguments):
+            names = ", ".join(f"{p.name}: {p.dtype}" for p in self.signature)
+            raise LaunchError(
+                f"{self.kernel} takes {len(self._packers)} arguments ({names}), not {len(arguments)}"
+            )
+        try:
+            return [pack(value) for pack, value in zip(self._packers, arguments, strict=True)]
+        except LaunchError:
+            return [self.one(position, value) for position, value in enumerate(arguments)]
+
+    def one(self, position: int, value: Argument) -> int | Binding:
+        """The word of one argument."""
+        try:
+            if self.signature is None:
+                return _pack_untyped(value)
+            return self._packers[position](value)
+        except LaunchError as error:
+            name = "" if self.signature is None else f" {self.signature[position].name!r}"
+            raise LaunchError(
+                f"{self.kernel}, argument {position}{name}: {error.message}", hint=error.hint
+            ) from None
 
 
 class Arrays:

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from rawgpu.contract import Binding, Parameter
 from rawgpu.errors import LaunchError
-from rawgpu.launch import bfloat16_bits, grid_blocks, pack_argument, pack_arguments, scalar_bits
+from rawgpu.launch import ArgumentPacker, bfloat16_bits, grid_blocks, scalar_bits
 
 
 def pack(value, dtype=None):
-    return pack_argument("k", 0, None if dtype is None else Parameter("p", dtype), value)
+    signature = None if dtype is None else (Parameter("p", dtype),)
+    return ArgumentPacker("k", signature)([value])[0]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +77,8 @@ def test_what_has_no_certain_meaning_is_refused(value, dtype, says) -> None:
 
 
 def test_a_refusal_names_the_kernel_and_the_argument() -> None:
-    with pytest.raises(LaunchError, match="saxpy, argument 1 'n': 1.5 for an integer, int32"):
-        pack_arguments("saxpy", (Parameter("a", "float32"), Parameter("n", "int32")), [1.0, 1.5])
+    with pytest.raises(LaunchError, match=r"saxpy, argument 1 'n': 1\.5 for an integer, int32"):
+        ArgumentPacker("saxpy", (Parameter("a", "float32"), Parameter("n", "int32")))([1.0, 1.5])
 
 
 def test_bindings_pass_through() -> None:

@@ -117,7 +117,7 @@ def _reductions() -> Iterator[Row]:
     )  # fmt: skip
     yield Row(
         "sum_columns_2048", _square(2048, low=0.0),
-        lambda a: a.sum(0), lambda t, a: a.sum(0), lambda t, o, a: t.sum(a, 0, out=o), 2e-6,
+        lambda a: a.sum(0), lambda t, a: a.sum(0), lambda t, o, a: t.sum(a, 0, out=o), 1e-5,
     )  # fmt: skip
     yield Row(
         "argmax_rows_2048", _square(2048),
@@ -190,6 +190,8 @@ def _products() -> Iterator[Row]:
             return t.matmul(*operands(a, b))
 
         def torch_out(t: Any, o: Any, a: Any, b: Any) -> Any:
+            if len(x) == 1:  # matmul would warn that it changes the result's shape on the way
+                return t.mv(b.T, a, out=o)
             return t.matmul(*operands(a, b), out=o)
 
         inputs = (Input(tuple(x)), Input(tuple(y)))

@@ -91,7 +91,11 @@ class Timer:
     @staticmethod
     def _shortened(batch: list[Callable[[], object]], took: int) -> list[Callable[[], object]]:
         """Long calls need not all be in one timing."""
-        return batch[: max(1, math.ceil(len(batch) * LEAST_NS / took))] if took > 20 * LEAST_NS else batch
+        return (
+            batch[: max(1, math.ceil(len(batch) * LEAST_NS / took))]
+            if took > 20 * LEAST_NS
+            else batch
+        )
 
     def _time_ns(self, batch: Sequence[Callable[[], object]]) -> int:
         now = self.now
@@ -125,7 +129,9 @@ def measure(row: Row, torch: Any | None, device: str, timer: Timer) -> Measured:
         theirs = [[torch.tensor(a) for a in arrays] for arrays in sets]
         contestants.append([partial(row.torch, torch, *inputs) for inputs in theirs])
         if row.torch_out is not None:
-            out = torch.empty_like(row.torch(torch, *theirs[0]), memory_format=torch.contiguous_format)
+            out = torch.empty_like(
+                row.torch(torch, *theirs[0]), memory_format=torch.contiguous_format
+            )
             contestants.append([partial(row.torch_out, torch, out, *inputs) for inputs in theirs])
     times = timer.medians_ms(contestants)
     _fill(found, times, ours=bool(replays))
@@ -145,7 +151,11 @@ def _fill(found: Measured, times: list[float], *, ours: bool) -> None:
 
 
 def check(
-    row: Row, torch: Any, sets: Sequence[Sequence[Array]], replays: Sequence[Replay], found: Measured
+    row: Row,
+    torch: Any,
+    sets: Sequence[Sequence[Array]],
+    replays: Sequence[Replay],
+    found: Measured,
 ) -> None:
     """Compare each set's result with float64; fills `error` and `right`."""
     worst = 0.0
@@ -173,16 +183,22 @@ def geomean(ratios: Sequence[float]) -> float | None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which rows, against whom, and how often."""
-    parser.add_argument("--against", choices=("torch",), help="also time this rival in the same run")
+    parser.add_argument(
+        "--against", choices=("torch",), help="also time this rival in the same run"
+    )
     parser.add_argument("--rows", metavar="REGEX", default="", help="only rows whose name matches")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"timings of each row ({ROUNDS})")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"timings of each row ({ROUNDS})"
+    )
     parser.add_argument("--device", help="the device of ours (RAWGPU_DEVICE, or the CPU)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print; 1 if a row has no result or a wrong one."""
     torch = importlib.import_module("torch") if options.against == "torch" else None
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     if torch is not None:
         torch.set_num_threads(threads)
     device = engine.check_device(options.device) if options.device else engine.default_device()

@@ -17,6 +17,7 @@ from frontend.instructions.ir import Region
 from frontend.instructions.ir import show as show_instructions
 from frontend.instructions.lower import lower
 from frontend.instructions.sort import lower_sort
+from frontend.loops import expr as ex
 from frontend.loops import nest as ln
 from frontend.loops.heuristic import schedule
 from frontend.schedule import build as bd
@@ -38,6 +39,8 @@ class Code:
     """Floating-point and integer operations of one launch."""
     bytes_moved: int
     """Bytes of its buffers, each once."""
+    foreign: bool = False
+    """Not our generator's text: to be compiled in another process."""
 
     @property
     def sha256(self) -> str:
@@ -65,6 +68,8 @@ class Place:
     size_bytes: int
     number: int = -1
     offset: int = 0
+    inside: int = -1
+    """For a result: the leaf whose memory it takes over, element by element; else -1."""
 
 
 @dataclass
@@ -119,15 +124,29 @@ def form_text(form: Iterable[object]) -> str:
     )
 
 
-def make_plan(roots: Sequence[Node], targets: dict[str, Target]) -> Plan:
-    """Schedule, lower and print the graph behind `roots`. `targets`: for each device that takes
-    part.
+def make_plan(
+    roots: Sequence[Node],
+    targets: dict[str, Target],
+    replaced: Sequence[tuple[int, int]] = (),
+) -> Plan:
+    """Schedule, lower and print the graph behind `roots`.
+
+    `targets`: for each device that takes part. `replaced`: pairs of a root and a leaf, by number,
+    whose memory the root may take over, if the plan reads each old element no later than it writes
+    the new one.
     """
+    planner = plan_graph(roots, targets)
+    planner.take_over(replaced)
+    return planner.plan
+
+
+def plan_graph(roots: Sequence[Node], targets: dict[str, Target]) -> Planner:
+    """As `make_plan`, with the scheduled kernel of each step beside the plan."""
     order, kept = partition(roots)
     show("graph", lambda: "\n".join(_graph_lines(order, kept)))
     groups = group(order, kept)
     show("schedule", lambda: "\n".join(_group_line(gr) for gr in groups))
-    return _Planner(roots, order, groups, targets).plan
+    return Planner(roots, order, groups, targets)
 
 
 def _graph_lines(order: Sequence[Node], kept: set[Node]) -> list[str]:
@@ -144,7 +163,9 @@ def _group_line(gr: Group) -> str:
     return f"kernel {gr.number}{how}: " + ", ".join(map(str, gr.nodes))
 
 
-class _Planner:
+class Planner:
+    """Makes a plan. `kernels` has the loop nests of each step; None for sorts and transfers."""
+
     def __init__(
         self,
         roots: Sequence[Node],
@@ -155,7 +176,9 @@ class _Planner:
         self.plan = Plan()
         self.targets = targets
         self._codes: dict[str, int] = {}
+        self.kernels: list[ln.Kernel | None] = []
         self._places: dict[Node, int] = {}
+        self._device = _devices(order)
         leaves = [n for n in order if is_leaf(n)]
         for i, node in enumerate(leaves):
             self._add(node, Place("leaf", node.device or "", _size(node), i))
@@ -180,29 +203,33 @@ class _Planner:
     def _place_of(self, node: Node) -> int:
         found = self._places.get(node)
         if found is None:
-            found = self._add(node, Place("temporary", node.device or "", _size(node)))
+            found = self._add(node, Place("temporary", self._where(node), _size(node)))
         return found
+
+    def _where(self, node: Node) -> str:
+        return self._device.get(node) or node.device or ""
 
     def _task(self, task: bd.Task) -> None:
         if isinstance(task, bd.Transfer):
             pair = [self._place_of(task.node), self._place_of(task.source)]
             self.plan.steps.append(Step(task.node.device or "", -1, pair))
+            self.kernels.append(None)
             return
         if isinstance(task, bd.Sort):
             self._sort(task)
             return
-        device = next(n.device for n in task.buffers if n.device is not None)
-        assert device is not None
+        device = next(filter(None, map(self._where, task.buffers)))
         target = self.targets[device]
         kernel = schedule(task.kernel, target.machine)
         show("loops", lambda: ln.show(kernel))
         body, blocks = lower(kernel, target.machine)
-        flops, work_ns = _work(kernel)
+        flops, work_ns = work_of(kernel)
         moved = sum(_size(n) for n in task.buffers)
         code = self._code(kernel.name, body, blocks, target, flops, moved)
         self.plan.steps.append(
             Step(device, code, [self._place_of(n) for n in task.buffers], work_ns)
         )
+        self.kernels.append(kernel)
 
     def _sort(self, task: bd.Sort) -> None:
         device = task.node.device
@@ -217,6 +244,7 @@ class _Planner:
         self.plan.places.append(Place("temporary", device, _size(task.node)))
         buffers = [self._place_of(task.source), self._place_of(task.node), spare]
         self.plan.steps.append(Step(device, code, buffers, 10 * flops))
+        self.kernels.append(None)
 
     def _code(
         self, name: str, body: Region, blocks: int, target: Target, flops: int, moved: int
@@ -230,6 +258,38 @@ class _Planner:
             found = self._codes[text] = len(self.plan.codes)
             self.plan.codes.append(Code(name, text, blocks, flops, moved))
         return found
+
+    def take_over(self, replaced: Sequence[tuple[int, int]]) -> None:
+        """Let results lie where the leaves they replace lay, where that is safe."""
+        at = {(p.kind, p.number): i for i, p in enumerate(self.plan.places)}
+        taken: set[int] = set()
+        for root, leaf in replaced:
+            new, old = at.get(("result", root)), at.get(("leaf", leaf))
+            if new is None or old is None or old in taken:
+                continue
+            if self._can_take_over(new, old):
+                taken.add(old)
+                self.plan.places[new].inside = leaf
+
+    def _can_take_over(self, new: int, old: int) -> bool:
+        steps = self.plan.steps
+        if self.plan.places[new].size_bytes != self.plan.places[old].size_bytes:
+            return False
+        uses = [i for i, s in enumerate(steps) if new in s.buffers]
+        reads = [i for i, s in enumerate(steps) if old in s.buffers]
+        if not uses or (reads and reads[-1] > uses[0]):
+            return False
+        if not reads or reads[-1] < uses[0]:
+            return True
+        kernel = self.kernels[uses[0]]
+        buffers = steps[uses[0]].buffers
+        if kernel is None or len(kernel.nests) != 1 or kernel.outer:
+            return False
+        slot = {b: kernel.buffers[i] for i, b in enumerate(buffers)}
+        nest = kernel.nests[0]
+        where = [s.index for s in (*nest.stores, *nest.inner) if s.slot == slot[new]]
+        loads = [load.index for load in nest.loads() if load.slot == slot[old]]
+        return len(where) == 1 and all(index == where[0] for index in loads)
 
     def _place_temporaries(self) -> None:
         first: dict[int, int] = {}
@@ -251,6 +311,17 @@ class _Planner:
                 self.plan.arenas[device] = total
 
 
+def _devices(order: Sequence[Node]) -> dict[Node, str]:
+    """Where each node is computed; one made of constants alone, where it is first needed."""
+    devices: dict[Node, str] = {}
+    for node in reversed(order):
+        own = node.device or devices.get(node, "")
+        devices[node] = own
+        for source in node.src:
+            devices.setdefault(source, own)
+    return devices
+
+
 def _size(node: Node) -> int:
     return node.size * node.dtype.size_bytes
 
@@ -265,10 +336,8 @@ def _users(groups: Sequence[Group]) -> dict[Node, set[int]]:
     return users
 
 
-def _work(kernel: ln.Kernel) -> tuple[int, int]:
+def work_of(kernel: ln.Kernel) -> tuple[int, int]:
     """(operations, expected nanoseconds on one core) of a launch, roughly."""
-    from frontend.loops import expr as ex
-
     rows = 1
     for v in kernel.outer:
         rows *= v.extent
@@ -279,5 +348,9 @@ def _work(kernel: ln.Kernel) -> tuple[int, int]:
         loads = sum(isinstance(e, ex.Load) for e in expressions)
         points = rows * nest.points
         flops += points * operations
-        ns += points * (0.02 * operations + 0.1 * loads)
+        elements = sum(kernel.slots[e.slot].size for e in expressions if isinstance(e, ex.Load))
+        if points > 4 * elements:  # a contraction: what is loaded is used many times
+            ns += points * 0.02
+        else:
+            ns += points * (0.02 * operations + 0.1 * loads)
     return flops, int(ns)

@@ -32,7 +32,7 @@ COMMANDS = {
     "devices": Command("rawgpu.cli.devices", "list the devices that are there"),
     "doctor": Command("rawgpu.cli.doctor", "say what is installed, what is missing, what to do"),
     "demo": Command("frontend.demo", "train a small network on handwritten digits"),
-    "bench launch": Command("rawgpu.cli.bench_launch", "time launches, recorded and eager"),
+    "bench launch": Command("frontend.bench.launch", "time launches, recorded and eager"),
     "bench speed": Command("frontend.bench.speed", "time operations, alone or against torch"),
 }
 

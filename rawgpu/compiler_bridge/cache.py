@@ -70,7 +70,7 @@ class DiskCache:
         self.directory = self._prepare(directory) if directory is not None else None
         self._root = f"{self.directory}/" if self.directory is not None else ""
         self._lock = threading.Lock()
-        # Some processes look at the size at their first put, so that many short ones do so in the end.
+        # Some processes look at the size at their first put, so that many short ones do, too.
         self._written_bytes = limit_bytes // 16 if os.getpid() % 16 == 0 else 0
 
     @staticmethod

@@ -28,7 +28,8 @@ __all__ = [
     "in_process_pays",
 ]
 
-IN_PROCESS_BYTES = 256 << 10
+# Together, the texts of jobs that are not worth sharing out, by whether workers are there already.
+COLD_BYTES, WARM_BYTES = 128 << 10, 8 << 10
 
 
 def compile_in_process(
@@ -63,13 +64,15 @@ def compile_ir(
 def in_process_pays(jobs: Sequence[Job], *, own: bool) -> bool:
     """Whether to compile here: only host code of our own, and too little of it to share out.
 
-    A worker takes about 0.2 s to start and a job about 1 ms more than here; LLVM needs about 1 ms
-    for each 3 KB of vector code, so that a quarter of a megabyte is where two workers win.
+    LLVM takes 2 to 3 ms for a KB of vector code. A worker takes 0.2 s to start, so that a cold pool
+    wins from about 0.4 s of work on; a warm one costs a job less than 1 ms.
     """
     if not own or any(job.target.arch != host_target().arch for job in jobs):
         return False
-    size_bytes = sum(len(job.text) for job in jobs)
-    return len(jobs) == 1 or processors() == 1 or size_bytes < IN_PROCESS_BYTES
+    if len(jobs) < 2 or processors() < 2:
+        return True
+    limit = WARM_BYTES if pool().idle_processes() else COLD_BYTES
+    return sum(len(job.text) for job in jobs) < limit
 
 
 def compile_each(

@@ -16,13 +16,22 @@ class LlvmOps:
     """`Ops` that writes to the current block of `function`.
 
     `scalef`: the target has AVX-512's scalef for 512-bit vectors. `branches`: rare paths become
-    branches (moving `function.current`); without them both ways are computed.
+    branches (moving `function.current`); without them both ways are computed. `table_space`: the
+    address space of constants: 0 on processors, 4 on AMD and NVIDIA GPUs.
     """
 
-    def __init__(self, function: Function, *, scalef: bool = False, branches: bool = True) -> None:
+    def __init__(
+        self,
+        function: Function,
+        *,
+        scalef: bool = False,
+        branches: bool = True,
+        table_space: int = 0,
+    ) -> None:
         self.function = function
         self.has_scalef = scalef
         self.branches = branches
+        self.table_space = table_space
 
     def bits(self, x: Value) -> int:
         return x.type.bits
@@ -164,7 +173,7 @@ class LlvmOps:
 
     def gather(self, name: str, numbers: Sequence[float], index: Value) -> Value:
         f = self.function
-        table = f.module.table(f"table.{name}", f64, numbers)
+        table = f.module.table(f"table.{name}", f64, numbers, space=self.table_space)
         address = f.gep(table, index, f64)
         lanes = index.type.lanes
         if not lanes:

@@ -44,8 +44,8 @@ STB_LOCAL, STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE = 0, 1, 2, 10
 STT_FUNC, STT_SECTION, STT_FILE, STT_COMMON, STT_TLS, STT_GNU_IFUNC = 2, 3, 4, 5, 6, 10
 
 MAX_SECTIONS = 0xFF00
-MAX_ALIGN = 1 << 21
-MAX_IMAGE_BYTES = 1 << 30
+MAX_ALIGN = 1 << 16
+MAX_IMAGE_BYTES = 1 << 28
 """Most that the loaded sections of one object may take; a hostile `.bss` would else ask for exabytes."""
 
 
@@ -185,7 +185,7 @@ def _sections(image: memoryview, shoff: int, shnum: int, shstrndx: int) -> tuple
             total += size + section.align
             if total > MAX_IMAGE_BYTES:
                 raise BadElf(
-                    f"section {i} {name!r} makes the image larger than 1 GiB", offset=where[i]
+                    f"section {i} {name!r} makes the image larger than 256 MiB", offset=where[i]
                 )
         sections.append(section)
     return tuple(sections)

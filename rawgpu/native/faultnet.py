@@ -14,6 +14,7 @@ this thread sent to itself while guarded counts as the fault, without an address
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -277,7 +278,9 @@ after:
   %bit = trunc i64 %bits to i1
   br i1 %bit, label %reset, label %done
 default:
-  %sent = icmp sle i32 %code, 0
+  %unrepeated = icmp sle i32 %code, 0
+  %breakpoint = icmp eq i32 %signal, $SIGTRAP
+  %sent = or i1 %unrepeated, %breakpoint
   call void @set_default(i32 %signal)
   br i1 %sent, label %again, label %done
 again:
@@ -360,6 +363,7 @@ def handler_ir(machine: str) -> str:
     frame = FRAMES[machine]
     constants: dict[str, int | str] = {
         "PC": frame.pc, "SP": frame.sp, "SA_SIGINFO": SA_SIGINFO, "SI_TKILL": SI_TKILL,
+        "SIGTRAP": system.SIGTRAP,
         "MAX_CONTEXTS": MAX_CONTEXTS,
     }  # fmt: skip
     guard = expand(frame.assembly.replace("$$", "\0"), constants).replace("\0", "$$")
@@ -382,20 +386,27 @@ class FaultNet:
         for position, name in enumerate(("sigaction", "raise", "sigpending")):
             libc_words[position] = system.address_of(name)
         self._previous = code.words("previous", 2 * 65)
-        self._seen: Any = system.ffi.new("struct sigaction_t *")
+        self._lock = threading.Lock()
+        self._top: Any = system.ffi.new("struct sigaction_t *")
         self._action: Any = system.ffi.new("struct sigaction_t *")
         self._action.handler = self._handler
         self._action.flags = SA_SIGINFO | SA_ONSTACK
         self.ensure_installed()
 
     def ensure_installed(self) -> None:
-        """Put our handlers back on top where someone else's are; a system call when nothing changed."""
-        if system.libc.sigaction(system.SIGSEGV, system.ffi.NULL, self._seen) == 0:
-            if self._seen.handler == self._handler:
+        """Put our handlers back on top where someone else's are; one system call if none is."""
+        top = self._top
+        if system.libc.sigaction(system.SIGSEGV, system.ffi.NULL, top) == 0:
+            if top.handler == self._handler:
                 return
+        with self._lock:
+            self._install()
+
+    def _install(self) -> None:
+        seen: Any = system.ffi.new("struct sigaction_t *")
         for signal in SIGNALS:
-            system.libc.sigaction(signal, system.ffi.NULL, self._seen)
-            if self._seen.handler != self._handler:
-                self._previous[2 * signal] = self._seen.handler
-                self._previous[2 * signal + 1] = self._seen.flags & 0xFFFFFFFF
+            system.libc.sigaction(signal, system.ffi.NULL, seen)
+            if seen.handler != self._handler:
+                self._previous[2 * signal] = seen.handler
+                self._previous[2 * signal + 1] = seen.flags & 0xFFFFFFFF
                 system.libc.sigaction(signal, self._action, system.ffi.NULL)

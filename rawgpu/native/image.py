@@ -22,12 +22,14 @@ from typing import Any
 from rawgpu.errors import BadElf
 from rawgpu.native import system
 from rawgpu.native.elf import (
+    MAX_IMAGE_BYTES,
     SHF_EXECINSTR,
     SHF_WRITE,
     SHN_ABS,
     SHN_COMMON,
     SHT_NOBITS,
     STT_FILE,
+    STT_FUNC,
     Machine,
     ObjectFile,
     Relocation,
@@ -53,6 +55,8 @@ class Layout:
     got_at: int = 0
     code_end: int = 0
     constant_end: int = 0
+    filled_bytes: int = 0
+    """Up to here the object says what the bytes are; the rest is zero."""
     size_bytes: int = 0
 
 
@@ -66,11 +70,13 @@ def plan(obj: ObjectFile, page_bytes: int = system.PAGE_BYTES) -> Layout:
     _collect(obj, layout)
     cursor = 0
     for rights in (SHF_EXECINSTR, 0, SHF_WRITE):
-        for section in obj.sections:
+        for section in sorted(obj.sections, key=lambda section: section.type == SHT_NOBITS):
             if section.loaded and section.flags & (SHF_EXECINSTR | SHF_WRITE) == rights:
                 cursor = _up(cursor, section.align)
                 layout.section_at[section.index] = cursor
                 cursor += section.size_bytes
+                if section.type != SHT_NOBITS:
+                    layout.filled_bytes = cursor
         if rights == SHF_EXECINSTR:
             cursor = _up(cursor, STUB_BYTES)
             for number in layout.stub_at:
@@ -80,12 +86,15 @@ def plan(obj: ObjectFile, page_bytes: int = system.PAGE_BYTES) -> Layout:
             cursor = layout.got_at = _up(cursor, 8)
             for number in layout.slot_at:
                 layout.slot_at[number], cursor = cursor, cursor + 8
+            layout.filled_bytes = cursor
             cursor = layout.constant_end = _up(cursor + PAD_BYTES, page_bytes)
     for number, symbol in enumerate(obj.symbols):
         if symbol.section == SHN_COMMON:
             cursor = _up(cursor, symbol.value)
             layout.common_at[number], cursor = cursor, cursor + symbol.size_bytes
     layout.size_bytes = _up(cursor + PAD_BYTES, page_bytes)
+    if layout.size_bytes > MAX_IMAGE_BYTES:
+        raise BadElf(f"the image would be larger than {MAX_IMAGE_BYTES >> 20} MiB")
     return layout
 
 
@@ -130,8 +139,11 @@ def symbol_address(symbol: Symbol, number: int, layout: Layout, base: int) -> in
 def relocate(
     obj: ObjectFile, layout: Layout, base: int, external: Callable[[str], int]
 ) -> bytearray:
-    """The image's bytes as they must stand at `base`. `external` gives addresses of outside functions."""
-    data = bytearray(layout.size_bytes)
+    """The image's first bytes as they must stand at `base`; what follows them is zero.
+
+    `external` gives the addresses of outside functions.
+    """
+    data = bytearray(layout.filled_bytes)
     for index, at in layout.section_at.items():
         section = obj.sections[index]
         if section.type != SHT_NOBITS:
@@ -217,6 +229,12 @@ class Image:
             raise
         self.signatures = obj.signatures
         self.functions = {symbol.name for symbol in obj.functions()}
+        self._code = [
+            (start, start + max(symbol.size_bytes, 1), symbol.name)
+            for number, symbol in enumerate(obj.symbols)
+            if symbol.type == STT_FUNC and symbol.defined
+            if (start := symbol_address(symbol, number, layout, base)) is not None
+        ]
         self.symbols: Mapping[str, tuple[int, int]] = {
             symbol.name: (at, symbol.size_bytes)
             for number, symbol in enumerate(obj.symbols)
@@ -248,11 +266,10 @@ class Image:
 
     def nearest_function(self, address: int) -> tuple[str, int] | None:
         """Name of the function that holds `address`, and the distance from its first instruction."""
-        best: tuple[str, int] | None = None
-        for name, (start, size_bytes) in self.symbols.items():
-            if name in self.functions and start <= address < start + max(size_bytes, 1):
-                best = (name, address - start)
-        return best
+        for start, end, name in self._code:
+            if start <= address < end:
+                return name, address - start
+        return None
 
     def close(self) -> None:
         """Unmap. Idempotent."""

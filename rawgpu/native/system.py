@@ -46,6 +46,7 @@ int pthread_attr_destroy(void *);
 long syscall(long, ...);
 int clock_gettime(int, void *);
 int sched_yield(void);
+unsigned long getauxval(unsigned long);
 int raise(int);
 int sigpending(uint64_t *);
 void *memcpy(void *, const void *, size_t);

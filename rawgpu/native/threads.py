@@ -26,6 +26,7 @@ GUARD_BYTES = 1 << 20
 SPIN_NS = 100_000
 SHARE_THRESHOLD_NS = 40_000
 WORKER_STACK_BYTES = 128 << 10
+MAX_THREADS = 1024
 
 _lock = threading.Lock()
 _free_slots: list[int] = []
@@ -117,10 +118,18 @@ def thread_context() -> _ThreadContext:
 
 
 def worker_count() -> int:
-    """How many helpers: RAWGPU_THREADS (all threads, the caller included), or the processors we may use."""
+    """How many helpers a device has: one for each processor we may use but the caller's own.
+
+    RAWGPU_THREADS says how many threads work in all, the caller's included.
+    """
     wanted = os.environ.get("RAWGPU_THREADS", "")
-    threads = int(wanted) if wanted.isdigit() else len(os.sched_getaffinity(0))
-    return max(threads, 1) - 1
+    if not wanted:
+        return len(os.sched_getaffinity(0)) - 1
+    if not wanted.isdigit() or not 1 <= int(wanted) <= MAX_THREADS:
+        raise DeviceError(
+            f"RAWGPU_THREADS is {wanted!r}", hint=f"a number from 1 to {MAX_THREADS}, or nothing"
+        )
+    return int(wanted) - 1
 
 
 class WorkerPool:

@@ -45,6 +45,19 @@ def map_text(
     return str(module)
 
 
+def load(text: str, name: str, cpu: str | None = None) -> tuple[Any, int]:
+    """(what keeps the code alive, address of `name`) for IR text, by LLVM's own loader."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    host = host_target()
+    machine = binding.Target.from_triple(host.triple).create_target_machine(
+        cpu=cpu or host.cpu, features="" if cpu else host.features, opt=2
+    )
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(text), machine)
+    engine.finalize_object()
+    return engine, engine.get_function_address(name)
+
+
 class NativeMap:
     """`body` compiled for the host, called on arrays of any length."""
 
@@ -61,17 +74,8 @@ class NativeMap:
         self.lanes = max(1, lanes)
         self.output = np.dtype(f"{NUMPY_OF[output.kind]}{output.bits // 8}")
         self.text = map_text(body, inputs, output, lanes, ops_options)
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
-        host = host_target()
-        features = "" if cpu else host.features
-        machine = binding.Target.from_triple(host.triple).create_target_machine(
-            cpu=cpu or host.cpu, features=features, opt=2
-        )
-        module = binding.parse_assembly(self.text)
-        self.engine = binding.create_mcjit_compiler(module, machine)
-        self.engine.finalize_object()
-        address = self.engine.get_function_address("run")
+        self.host = host_target()
+        self.engine, address = load(self.text, "run", cpu)
         kinds = [ctypes.c_void_p] * (len(inputs) + 1) + [ctypes.c_int64]
         self.function = ctypes.CFUNCTYPE(None, *kinds)(address)
 

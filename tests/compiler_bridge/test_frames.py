@@ -29,8 +29,8 @@ def through_a_pipe(raw: bytes) -> Frame | None:
 
 
 @given(
-    st.dictionaries(st.text(max_size=5), st.integers() | st.text() | st.none(), max_size=4),
-    st.binary(max_size=500),
+    st.dictionaries(st.text(max_size=3), st.integers() | st.none(), max_size=3),
+    st.binary(max_size=100),
 )
 def test_a_frame_comes_out_as_it_went_in(fields: dict[str, object], data: bytes) -> None:
     frame = Frame(Kind.JOB, fields, data)

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -116,7 +117,9 @@ def test_a_forked_child_has_workers_of_its_own() -> None:
     pool = Pool(1)
     pool.compile(GOOD)
     before = pool.idle_processes()
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is the point
+        child = os.fork()
     if child == 0:  # no pytest in here, whatever happens
         status = 1
         try:

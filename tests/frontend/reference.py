@@ -37,7 +37,8 @@ def numpy_type(dtype: DType) -> np.dtype[Any]:
 
 def storage_of(array: Array, dtype: DType) -> Array:
     """`array`, whose values are of `dtype`, as that type's storage (uint16 for bfloat16)."""
-    return np.ascontiguousarray(array.astype(numpy_type(dtype), copy=False)).view(dtype.numpy)
+    exact = np.ascontiguousarray(array.astype(numpy_type(dtype), copy=False)).view(dtype.numpy)
+    return exact.reshape(array.shape)  # scalars had become vectors
 
 
 def from_storage(array: Array, dtype: DType) -> Array:

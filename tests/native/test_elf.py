@@ -10,6 +10,7 @@ from elftools.elf.elffile import ELFFile
 
 from rawgpu.contract import Parameter
 from rawgpu.errors import BadElf
+from rawgpu.native import system
 from rawgpu.native.elf import Machine, parse_object
 from rawgpu.native.image import Image, plan, relocate
 from rawgpu.native.note import KernelSignature, decode_note, encode_note
@@ -103,7 +104,7 @@ SECTIONS = [
     ({"name": 1 << 20}, "string table"),
     ({"offset": 1 << 40}, "past the end"),
     ({"size": 1 << 62}, "past the end"),
-    ({"size": 1 << 62, "type": build.NOBITS}, "larger than 1 GiB"),
+    ({"size": 1 << 62, "type": build.NOBITS}, "larger than 256 MiB"),
 ]
 
 
@@ -189,6 +190,14 @@ def test_an_undefined_symbol_is_refused_by_name() -> None:
     elf.relocation(1, offset=4, kind=4, symbol=elf.symbol("fmodf"), addend=-4)
     with pytest.raises(BadElf, match="'fmodf' is undefined"):
         Image(elf.build())
+
+
+def test_many_large_common_symbols_are_refused() -> None:
+    elf = good()
+    for i in range(10):
+        elf.symbol(f"c{i}", section=build.COMMON, value=8, size=200 << 20)
+    with pytest.raises(BadElf, match="larger than"):
+        plan(parse_object(elf.build()))
 
 
 def test_another_machines_object_is_refused() -> None:
@@ -287,6 +296,8 @@ def fuzz(count: int, seed: int) -> None:
             layout = plan(obj)
             if layout.size_bytes < 1 << 22:
                 relocate(obj, layout, 0x7F00_0000_0000, lambda name: 0x7F00_4000_0000)
+                if obj.machine.name.lower() == system.MACHINE:
+                    Image(obj).close()
         except BadElf:
             refused += 1
         except Exception as error:

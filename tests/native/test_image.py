@@ -96,6 +96,19 @@ def test_a_refused_object_leaves_nothing_mapped() -> None:
     assert Path("/proc/self/maps").read_text().count("\n") <= before + 2
 
 
+def test_zeroed_data_costs_only_what_is_touched() -> None:
+    elf = ElfBuilder()
+    bss = elf.section(".bss", flags=build.ALLOC | build.WRITE, align=64, type=build.NOBITS, size=200 << 20)
+    data = elf.section(".data", b"12345678", flags=build.ALLOC | build.WRITE, align=8)
+    elf.symbol("zeros", section=bss, size=200 << 20, kind=build.OBJECT)
+    elf.symbol("digits", section=data, size=8, kind=build.OBJECT)
+    image = Image(elf.build())
+    assert image.layout.filled_bytes < 1 << 16
+    assert image.words("zeros", 25 << 20)[(25 << 20) - 1] == 0
+    assert image.words("digits", 1)[0] == int.from_bytes(b"12345678", "little")
+    image.close()
+
+
 def test_an_object_without_code_or_data_loads() -> None:
     image = Image(ElfBuilder().build())
     assert image.functions == set()

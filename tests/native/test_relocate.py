@@ -56,7 +56,7 @@ def link(folder: Path, image: bytes, machine: int) -> tuple[ELFFile, dict[tuple[
 def layout_like(obj: ObjectFile, linked: ELFFile, places: dict[tuple[str, int], int]) -> Layout:
     """Our layout, moved to where the linker put things."""
     layout = plan(obj)
-    layout.size_bytes = SIZE_BYTES
+    layout.filled_bytes = SIZE_BYTES
     for index in layout.section_at:
         section = obj.sections[index]
         if section.size_bytes:

@@ -35,7 +35,7 @@ BY_NAME = {
     # These find what they need by a name in a table, when it is asked for. That is how a runtime
     # reaches vendors that it must not know, and a command its work in the tensor library.
     "rawgpu.runtime": tuple(f"rawgpu.{vendor}" for vendor in VENDORS),
-    "rawgpu.cli": ("rawgpu.runtime", "rawgpu.cli", "frontend"),
+    "rawgpu.cli": ("rawgpu.cli", "frontend"),
 }
 
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}

@@ -22,11 +22,10 @@ from rawgpu.contract import (
 )
 from rawgpu.cpu.driver import host
 from rawgpu.cpu.driver.memory import Allocator, CpuBuffer
-from rawgpu.cpu.driver.packets import block_of
 from rawgpu.cpu.driver.program import CpuKernel, CpuProgram, blocks_of
 from rawgpu.cpu.driver.queue import CpuQueue, CpuSignal
 from rawgpu.errors import DeviceClosed, LaunchError
-from rawgpu.launch import Arrays, pack_arguments
+from rawgpu.launch import Arrays
 from rawgpu.native import system
 from rawgpu.native.code import native_code
 from rawgpu.native.threads import WorkerPool, worker_count
@@ -123,13 +122,12 @@ class CpuDevice(Arrays):
     ) -> None:
         """A launch by hand, on the device's own queue."""
         self.check_open()
-        words = pack_arguments(kernel.name, kernel.signature, arguments)
+        words = kernel.pack(arguments)
         if Binding in map(type, words):
             raise LaunchError(f"{kernel.name}: only a recording can have bindings")
         blocks = blocks_of(kernel, grid, block)
-        keep = [block_of(argument) for argument in arguments]
         with self._own_lock:
-            self._own.launch_now(kernel, words, keep, blocks)
+            self._own.launch_now(kernel, words, arguments, blocks)
 
     # --- waiting --------------------------------------------------------------------------------
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rawgpu.contract import Binding
-from rawgpu.launch import pack_argument
+from rawgpu.launch import ArgumentPacker
 from rawgpu.native import system
 from rawgpu.native.layout import PACKET, PATCH, Kind
 
 _TAIL = (0, 0, 0)
 _LAUNCH = int(Kind.LAUNCH)  # an enumeration's attribute costs 50 ns a look
+
+_COPY = ArgumentPacker("copy", None)
 
 
 class Encoder:
@@ -25,8 +27,8 @@ class Encoder:
         """Per packet: the kernel of a launch, the Signal of a wait or signal, else None."""
         self.keep: dict[int, list[Any]] = {}
         """What must outlive the run, by packet."""
-        self.patches: list[tuple[int, bool, Binding]] = []
-        """Position of a word to bind, whether it is among `words` (else among the packets'), binding."""
+        self.patches: dict[tuple[bool, int], Binding] = {}
+        """What to bind: whether it is one of `words` or else of the packets' words, and which."""
         self.shared = False
         """Whether a launch has more than one block."""
 
@@ -44,7 +46,7 @@ class Encoder:
         start = len(self.words)
         for position, word in enumerate(words):
             if isinstance(word, Binding):
-                self.patches.append((start + position, True, word))
+                self.patches[True, start + position] = word
                 self.words.append(0)
             else:
                 self.words.append(word)
@@ -58,9 +60,9 @@ class Encoder:
         number = len(self.packets)
         fields = []
         for column, place in ((PACKET.word["target"], target), (PACKET.word["source"], source)):
-            word = pack_argument("copy", column - 1, None, place)
+            word = _COPY.one(column - 1, place)
             if isinstance(word, Binding):
-                self.patches.append((number * PACKET.words + column, False, word))
+                self.patches[False, number * PACKET.words + column] = word
                 word = 0
             fields.append(word)
         self.keep[number] = [block_of(target), block_of(source)]
@@ -95,11 +97,11 @@ class Batch:
         self.packets: Any = ffi.new("uint64_t[]", flat or 1)
         self.packets_at = int(ffi.cast("uintptr_t", self.packets))
         rows: list[int] = []
-        for place, is_word, binding in encoder.patches:
+        for (is_word, place), binding in encoder.patches.items():
             base = self.words_at if is_word else self.packets_at
             rows += (base + 8 * place, binding.index, binding.offset_bytes & (1 << 64) - 1, 0)
         self.patches: Any = ffi.new("uint64_t[]", rows or 1)
-        self.binding_count = 1 + max((b.index for _, _, b in encoder.patches), default=-1)
+        self.binding_count = 1 + max((b.index for b in encoder.patches.values()), default=-1)
         self.run: Any = ffi.new("struct run *")
         self.run.packets = self.packets_at
         self.run.count = len(encoder.packets)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawgpu.contract import Argument, Grid, Parameter
 from rawgpu.errors import BadElf, DeviceClosed, LaunchError
-from rawgpu.launch import grid_blocks
+from rawgpu.launch import ArgumentPacker, grid_blocks
 from rawgpu.native import system
 from rawgpu.native.image import Image
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class CpuKernel:
     """An entry point. Keeps its program's code mapped."""
 
-    __slots__ = ("address", "device", "image", "name", "signature")
+    __slots__ = ("address", "device", "image", "name", "pack", "signature")
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class CpuKernel:
         self.name = name
         self.signature = signature
         self.address = image.address(name)
+        self.pack = ArgumentPacker(name, signature)
 
     def __call__(self, *arguments: Argument, grid: Grid = 1, block: Grid = 1) -> None:
         self.device.run(self, arguments, grid, block)

@@ -19,7 +19,6 @@ from rawgpu.cpu.driver.fault import explain
 from rawgpu.cpu.driver.packets import Batch, Encoder, block_of
 from rawgpu.cpu.driver.program import CpuKernel, blocks_of
 from rawgpu.errors import DeviceClosed, FenceTimeout, KernelFault, LaunchError
-from rawgpu.launch import pack_arguments
 from rawgpu.native import system
 from rawgpu.native.layout import PACKET, Kind, Outcome
 from rawgpu.native.threads import thread_context
@@ -110,7 +109,7 @@ class CpuQueue:
         """Append a launch. `work_ns` is an estimate of its whole work: short ones stay on this thread."""
         self._check_open()
         kernel = own_kernel(kernel, self._device)
-        words = pack_arguments(kernel.name, kernel.signature, arguments)
+        words = kernel.pack(arguments)
         if any(not isinstance(word, int) for word in words):
             raise LaunchError(f"{kernel.name}: only a recording can have bindings")
         keep = [block_of(argument) for argument in arguments]
@@ -151,9 +150,12 @@ class CpuQueue:
 
     # --- running --------------------------------------------------------------------------------
 
-    def launch_now(self, kernel: CpuKernel, words: list[Any], keep: list[Any], blocks: int) -> None:
-        """Launch and submit in one go. One caller at a time; `keep` lives until the launch ends."""
+    def launch_now(
+        self, kernel: CpuKernel, words: list[Any], arguments: Sequence[Argument], blocks: int
+    ) -> None:
+        """Launch and submit in one go. One caller at a time."""
         if self.pending or self._encoder.packets or len(words) > DIRECT_WORDS:
+            keep = [block_of(argument) for argument in arguments]
             self._encoder.launch(kernel, words, keep, blocks, 0)
             self.submit()
             return

@@ -12,7 +12,6 @@ from rawgpu.cpu.driver.packets import Batch, Encoder, block_of
 from rawgpu.cpu.driver.program import CpuKernel, blocks_of
 from rawgpu.cpu.driver.queue import CHECK_EVERY, CpuQueue, explain_batch, own_kernel
 from rawgpu.errors import DeviceClosed, LaunchError
-from rawgpu.launch import pack_argument, pack_arguments
 from rawgpu.native import system
 from rawgpu.native.layout import Kind, Outcome
 from rawgpu.native.threads import thread_context
@@ -58,7 +57,7 @@ class CpuRecording:
     ) -> int:
         encoder = self._building()
         kernel = own_kernel(kernel, self._device)
-        words = pack_arguments(kernel.name, kernel.signature, arguments)
+        words = kernel.pack(arguments)
         blocks = blocks_of(kernel, grid, block)
         self._starts.append(len(encoder.words))
         keep = [block_of(argument) for argument in arguments]
@@ -90,14 +89,11 @@ class CpuRecording:
         keep = encoder.keep[packet]
         if not 0 <= argument < len(keep):
             raise LaunchError(f"{kernel.name}: argument {argument} of {len(keep)}")
-        parameter = None if kernel.signature is None else kernel.signature[argument]
-        word = pack_argument(kernel.name, argument, parameter, value)
+        word = kernel.pack.one(argument, value)
         position = self._starts[launch] + argument
-        bound = [patch for patch in encoder.patches if patch[0] == position and patch[1]]
-        if bound or isinstance(word, Binding):
-            encoder.patches = [patch for patch in encoder.patches if patch not in bound]
+        if encoder.patches.pop((True, position), None) is not None or isinstance(word, Binding):
             if isinstance(word, Binding):
-                encoder.patches.append((position, True, word))
+                encoder.patches[True, position] = word
             self._batch, self._bindings = None, _UNBOUND
         if isinstance(word, int):
             encoder.words[position] = word

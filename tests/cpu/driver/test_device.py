@@ -14,8 +14,9 @@ import pytest
 from rawgpu.contract import Buffer, Parameter
 from rawgpu.cpu.driver import host
 from rawgpu.cpu.driver.device import CpuDevice
-from rawgpu.errors import BadElf, DeviceClosed, LaunchError, RawGpuError
+from rawgpu.errors import BadElf, DeviceClosed, DeviceError, LaunchError, RawGpuError
 from rawgpu.native.elf import signature_note_ir
+from rawgpu.native.threads import GUARD_BYTES
 from tests.cpu.driver.kernels import SIGNATURES, signed, unsigned
 
 ROOT = Path(__file__).parents[3]
@@ -223,6 +224,23 @@ def test_helpers_start_with_the_first_launch_that_could_use_them(monkeypatch) ->
     assert held()[2] == before
 
 
+def guards() -> int:
+    """Inaccessible runs as large as the guard of a kernel stack."""
+    found = 0
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, flags = line.split()[:2]
+        low, high = (int(part, 16) for part in span.split("-"))
+        found += flags == "---p" and high - low == GUARD_BYTES
+    return found
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "99999"])
+def test_an_impossible_number_of_threads_is_refused(monkeypatch, value) -> None:
+    monkeypatch.setenv("RAWGPU_THREADS", value)
+    with pytest.raises(DeviceError, match="RAWGPU_THREADS"):
+        CpuDevice()
+
+
 def test_a_thread_that_ends_gives_its_stacks_back(gpu) -> None:
     kernels = gpu.load(signed())
     x = gpu.array(np.zeros(1, np.float32))
@@ -238,9 +256,10 @@ def test_a_thread_that_ends_gives_its_stacks_back(gpu) -> None:
             thread.join()
 
     run_threads(3)
-    before = held()[1]
+    count = gpu.code.image.words("context_count", 1)
+    before = count[0], guards()
     run_threads(50)
-    assert held()[1] <= before + 4
+    assert (count[0], guards()) == before
     assert x.numpy()[0] == 54.0
 
 

@@ -1,0 +1,250 @@
+"""Take the kernels of a computation, change one at any level, run again, compare.
+
+    bench = Workbench(x.sum())
+    kernel = bench["sum"]
+    print(kernel.loops)                       # also .instructions, .text, .asm
+    kernel.schedule(Split("k0", 128), …)      # other loops, same meaning
+    kernel.replace_text(my_llvm_ir)           # or another meaning, if it is wrong
+    print(bench.run().table())                # times before and after; raises if results differ
+
+Hand-written text is compiled in a worker process, so that what kills LLVM is a CompileError here. Kernels are
+`void name(ptr args, i64 begin, i64 end)`: `args` holds one address for each buffer in `kernel.buffers`, and blocks
+`begin` to `end` of `kernel.blocks` are to be done.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from frontend import engine, profile
+from frontend.engine import Run, Storage
+from frontend.graph import node as g
+from frontend.instructions.ir import show as show_instructions
+from frontend.instructions.lower import lower
+from frontend.loops import nest as ln
+from frontend.ops.arithmetic import where
+from frontend.ops.convert import placed
+from frontend.schedule.plan import Code, Plan, plan_graph, signature
+from frontend.target import Target
+from frontend.tensor import Tensor
+from rawgpu.errors import OperationError
+
+
+class Kernel:
+    """One kernel on the bench."""
+
+    def __init__(self, code: Code, nest: ln.Kernel | None, target: Target, buffers: list[str]) -> None:
+        self._original, self._nest, self._target = code, nest, target
+        self._code, self._kernel = code, nest
+        self.buffers = buffers
+        """What each argument is: `leaf 0 float32[16]` and so on."""
+
+    @property
+    def name(self) -> str:
+        return self._original.name
+
+    @property
+    def blocks(self) -> int:
+        return self._code.blocks
+
+    @property
+    def changed(self) -> bool:
+        return self._code is not self._original
+
+    @property
+    def loops(self) -> str:
+        """The loop nest as text."""
+        return "" if self._kernel is None else ln.show(self._kernel)
+
+    def steps(self, nest: int = 0) -> tuple[ln.Step, ...]:
+        """The schedule of one nest; `nest` -1 is the loops that all nests share."""
+        kernel = self._nests()
+        return kernel.outer_steps if nest < 0 else kernel.nests[nest].steps
+
+    @property
+    def instructions(self) -> str:
+        return "" if self._kernel is None else show_instructions(lower(self._kernel, self._target.machine)[0])
+
+    @property
+    def text(self) -> str:
+        """The text that is compiled."""
+        return self._code.text
+
+    @property
+    def asm(self) -> str:
+        """The assembly that comes of it."""
+        return self._target.assembly(self._code.text)
+
+    def _nests(self) -> ln.Kernel:
+        if self._kernel is None:
+            raise OperationError(f"{self.name} has no loop nest to edit", hint="replace its text")
+        return self._kernel
+
+    def schedule(self, *steps: ln.Step, nest: int = 0) -> None:
+        """Other steps for one nest, from its plain loops; -1: for the shared loops.
+
+        Raises OperationError that names the loop or rule a step breaks.
+        """
+        kernel = self._nests()
+        try:
+            if nest < 0:
+                ln.apply(kernel.outer, (), steps)
+                kernel = replace(kernel, outer_steps=steps)
+            else:
+                old = kernel.nests[nest]
+                ln.apply(old.axes, old.reduce, steps)
+                nests = list(kernel.nests)
+                nests[nest] = replace(old, steps=steps)
+                kernel = replace(kernel, nests=tuple(nests))
+            body, blocks = lower(kernel, self._target.machine)
+        except ValueError as error:
+            raise OperationError(f"{self.name}: {error}") from None
+        self._kernel = kernel
+        text = self._target.text(self.name, body)
+        self._code = replace(self._original, text=text, blocks=blocks)
+
+    def replace_text(self, text: str, *, blocks: int | None = None) -> None:
+        """Hand-written LLVM IR that defines `name`; compiled when the bench runs."""
+        self._code = replace(
+            self._original, text=text, blocks=self.blocks if blocks is None else blocks, foreign=True
+        )
+
+    def replace_assembly(self, assembly: str, *, blocks: int | None = None) -> None:
+        """Hand-written assembly that defines the global symbol `name`."""
+        lines = (_quoted(line) for line in assembly.splitlines())
+        self.replace_text("\n".join(f'module asm "{line}"' for line in lines) + "\n", blocks=blocks)
+
+    def reset(self) -> None:
+        """Back to what was generated."""
+        self._code, self._kernel = self._original, self._nest
+
+
+def _quoted(line: str) -> str:
+    return "".join(c if c.isprintable() and c not in '"\\' else f"\\{ord(c):02X}" for c in line)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A kernel's time before and after, in nanoseconds, and its rates after."""
+
+    name: str
+    before_ns: float
+    after_ns: float
+    gflops: float
+    gbytes: float
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run of the bench found. `errors`: for each tensor, the largest difference from the original."""
+
+    rows: list[Change]
+    errors: list[float]
+
+    def table(self) -> str:
+        """As text."""
+        wide = max([6, *(len(r.name) for r in self.rows)])
+        lines = [f"{'kernel':{wide}}  before µs   after µs  speed-up  GFLOP/s    GB/s"]
+        for r in self.rows:
+            mark = " changed" if r.changed else ""
+            lines.append(
+                f"{r.name:{wide}}  {r.before_ns / 1e3:9.2f}  {r.after_ns / 1e3:9.2f}"
+                f"  {r.before_ns / max(1.0, r.after_ns):7.2f}x  {r.gflops:7.1f}  {r.gbytes:6.1f}{mark}"
+            )
+        lines.append(f"largest difference from the original: {max(self.errors, default=0.0):g}")
+        return "\n".join(lines)
+
+
+class Workbench:
+    """The kernels behind some tensors that are not computed yet."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        nodes = [engine.base(placed(t.node, t.device)) for t in tensors]
+        self._roots = [n for n in dict.fromkeys(nodes) if n.storage is None]
+        if not self._roots:
+            raise OperationError("workbench: every tensor has its value already; nothing would run")
+        _, self._leaves = signature(self._roots)
+        names = {n.device for n in g.topological(self._roots) if n.device is not None}
+        targets = {name: engine.opened(name).target for name in sorted(names)}
+        planner = plan_graph(self._roots, targets)
+        self._plan = planner.plan
+        self.kernels: list[Kernel] = []
+        seen: set[int] = set()
+        for step, nest in zip(self._plan.steps, planner.kernels, strict=True):
+            if step.code >= 0 and step.code not in seen:
+                seen.add(step.code)
+                target = targets[step.device]
+                buffers = [self._describe(b) for b in step.buffers]
+                self.kernels.append(Kernel(self._plan.codes[step.code], nest, target, buffers))
+
+    def _describe(self, number: int) -> str:
+        p = self._plan.places[number]
+        return f"{p.kind} {max(p.number, 0)}, {p.size_bytes} bytes"
+
+    def __getitem__(self, name: str | int) -> Kernel:
+        """By position, or the first whose name contains `name`."""
+        if isinstance(name, int):
+            return self.kernels[name]
+        for kernel in self.kernels:
+            if name in kernel.name:
+                return kernel
+        known = ", ".join(k.name for k in self.kernels)
+        raise OperationError(f"workbench: no kernel {name!r}; there are: {known}")
+
+    def run(self, *, repeat: int = 20, tolerance: float = 1e-5) -> Report:
+        """Run original and changed kernels in turn; times are medians of `repeat` rounds.
+
+        Raises OperationError where a result differs by more than `tolerance` of the largest value,
+        CompileError, KernelFault.
+        """
+        changed = {k._original.text: k for k in self.kernels if k.changed}
+        codes = [changed[c.text]._code if c.text in changed else c for c in self._plan.codes]
+        plans = (self._plan, replace(self._plan, codes=codes))
+        runs = [Run(plan) for plan in plans]
+        leaves = [leaf.storage for leaf in self._leaves]
+        results = [run(leaves) for run in runs]
+        errors = [self._error(i, *pair) for i, pair in enumerate(zip(*results, strict=True))]
+        for i, error in enumerate(errors):
+            if not error <= tolerance:
+                raise OperationError(
+                    f"workbench: tensor {i} differs from the original by {error:g} of its largest value"
+                )
+        times = [self._times(run, leaves, repeat) for run in runs]
+        return Report(self._rows(plans[1], *times), errors)
+
+    def _error(self, number: int, before: Storage, after: Storage) -> float:
+        root = self._roots[number]
+        old, new = (
+            Tensor._new(g.buffer(root.shape, root.dtype, root.device or "", s), root.device or "")
+            for s in (before, after)
+        )
+        if not old.size:
+            return 0.0
+        if not root.dtype.is_float:
+            return float((old != new).any().item())
+        a, b = old.astype("float64"), new.astype("float64")
+        differs = (a != b) & ~((a != a) & (b != b))
+        distance = where(differs, (a - b).abs(), 0.0)
+        largest = float(a.abs().max().item())
+        return float(distance.max().item()) / max(largest, 1e-30)
+
+    def _times(self, run: Run, leaves: Sequence[Storage], repeat: int) -> list[float]:
+        rounds = []
+        for _ in range(repeat):
+            with profile.profile() as p:
+                run(leaves)
+            rounds.append([row.ns for row in p.rows])
+        return [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+    def _rows(self, plan: Plan, before: list[float], after: list[float]) -> list[Change]:
+        launches = [s for s in plan.steps if s.code >= 0]
+        rows = []
+        for step, old, new in zip(launches, before, after, strict=True):
+            code = plan.codes[step.code]
+            changed = code is not self._plan.codes[step.code]
+            ns = max(new, 1.0)
+            rows.append(Change(code.name, old, new, code.flops / ns, code.bytes_moved / ns, changed))
+        return rows
