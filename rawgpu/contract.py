@@ -108,7 +108,7 @@ class Buffer(Protocol):
     def device(self) -> Device: ...
 
     def view(self) -> memoryview:
-        """The bytes, writable, without a copy. Raises DeviceError where the host cannot see them."""
+        """The bytes, writable, not copied. Raises DeviceError where the host cannot see them."""
 
     def write(
         self, data: bytes | bytearray | memoryview | np.ndarray[Any, Any], offset: int = 0
@@ -162,9 +162,7 @@ class Parameter:
 
 
 class Kernel(Protocol):
-    """One entry point of a loaded program; calling it launches on the device's own queue and waits
-    not.
-    """
+    """One entry point of a program. A call launches on the device's own queue and waits not."""
 
     @property
     def name(self) -> str: ...
@@ -197,7 +195,7 @@ class Signal(Protocol):
     def value(self) -> int: ...
 
     def wait(self, value: int, timeout_ms: int = 30_000) -> None:
-        """Return once `value` is reached; raise FenceTimeout, or the fault that stopped the queue."""
+        """Return once `value` is reached; raise FenceTimeout, or what stopped the queue."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""What every driver does with a launch by hand: counting blocks, typing scalars, arrays in device
-memory.
+"""Launches by hand, as every driver does them: blocks counted, scalars typed, device arrays.
 
 Neutral: no vendor's word is used here. An `ArgumentPacker` turns a call's arguments into 64-bit
 words, or refuses with LaunchError before anything is submitted; devices inherit `Arrays`.
@@ -181,13 +180,14 @@ class ArgumentPacker:
         self._packers = tuple(_packer(parameter.dtype) for parameter in rows)
 
     def __call__(self, arguments: Sequence[Argument]) -> list[int | Binding]:
-        """Each argument as a word, or the binding that will give it; LaunchError if one does not fit."""
+        """Each argument as a word, or the binding that will give it."""
         if self.signature is None:
             return [self.one(position, value) for position, value in enumerate(arguments)]
         if len(self._packers) != len(arguments):
             names = ", ".join(f"{p.name}: {p.dtype}" for p in self.signature)
             raise LaunchError(
-                f"{self.kernel} takes {len(self._packers)} arguments ({names}), not {len(arguments)}"
+                f"{self.kernel} takes {len(self._packers)} arguments ({names}), "
+                f"not {len(arguments)}"
             )
         try:
             return [pack(value) for pack, value in zip(self._packers, arguments, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from rawgpu.errors import LaunchError
 from rawgpu.launch import ArgumentPacker, bfloat16_bits, grid_blocks, scalar_bits
 
 
-def pack(value, dtype=None):
+def pack(value: Any, dtype: Any = None) -> Any:
     signature = None if dtype is None else (Parameter("p", dtype),)
     return ArgumentPacker("k", signature)([value])[0]
 
@@ -41,7 +42,7 @@ def pack(value, dtype=None):
         (np.float64(0.5), None, 0x3FE0000000000000),
     ],
 )
-def test_scalars_become_zero_extended_bits(value, dtype, bits) -> None:
+def test_scalars_become_zero_extended_bits(value: Any, dtype: Any, bits: Any) -> None:
     assert pack(value, dtype) == bits
 
 
@@ -71,7 +72,7 @@ def test_scalars_become_zero_extended_bits(value, dtype, bits) -> None:
         (np.zeros(3), None, "a ndarray"),
     ],
 )
-def test_what_has_no_certain_meaning_is_refused(value, dtype, says) -> None:
+def test_what_has_no_certain_meaning_is_refused(value: Any, dtype: Any, says: str) -> None:
     with pytest.raises(LaunchError, match=says):
         pack(value, dtype)
 
@@ -88,13 +89,13 @@ def test_bindings_pass_through() -> None:
 
 
 @given(st.floats(width=32, allow_nan=False))
-def test_float32_words_are_the_values_own_bits(value) -> None:
+def test_float32_words_are_the_values_own_bits(value: Any) -> None:
     assert pack(value, "float32") == struct.unpack("<I", struct.pack("<f", value))[0]
     assert scalar_bits(np.float32(value)) == pack(value, "float32")
 
 
 @given(st.integers(0, (1 << 32) - 1))
-def test_bfloat16_is_the_nearest_ties_to_even(bits) -> None:
+def test_bfloat16_is_the_nearest_ties_to_even(bits: Any) -> None:
     value = np.uint32(bits).view(np.float32)
     if np.isnan(value):
         assert bfloat16_bits(float(value)) & 0x7FFF > 0x7F80
@@ -110,11 +111,11 @@ def test_bfloat16_is_the_nearest_ties_to_even(bits) -> None:
     ("grid", "blocks"),
     [(5, (5, 1, 1)), ((2, 3), (2, 3, 1)), ([2, 3, 4], (2, 3, 4)), (np.int64(7), (7, 1, 1))],
 )
-def test_grids_become_three_counts(grid, blocks) -> None:
+def test_grids_become_three_counts(grid: Any, blocks: Any) -> None:
     assert grid_blocks(grid) == blocks
 
 
 @pytest.mark.parametrize("grid", [0, -1, (), (1, 2, 3, 4), (1, 0), 2.0, True, "3", None])
-def test_impossible_grids_are_refused(grid) -> None:
+def test_impossible_grids_are_refused(grid: Any) -> None:
     with pytest.raises(LaunchError):
         grid_blocks(grid)

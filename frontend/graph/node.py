@@ -470,10 +470,10 @@ def copy_to(x: Node, device: str) -> Node:
 
 
 def topological(roots: Iterable[Node], *, through_storage: bool = False) -> list[Node]:
-    """Every node the roots need, sources first. Stops at nodes that have storage unless told to go
-    on.
+    """Every node the roots need, sources first.
 
-    Iterative: graphs of a training run are deeper than Python's stack.
+    Stops, unless told to go `through_storage`, at nodes that have storage and at those without
+    elements, which need nothing. Iterative: graphs of a training run are deeper than Python's stack.
     """
     order: list[Node] = []
     seen: set[Node] = set()
@@ -485,6 +485,6 @@ def topological(roots: Iterable[Node], *, through_storage: bool = False) -> list
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            if through_storage or node.storage is None:
+            if through_storage or (node.storage is None and 0 not in node.shape):
                 stack.extend((s, False) for s in reversed(node.src) if s not in seen)
     return order

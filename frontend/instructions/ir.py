@@ -277,6 +277,8 @@ class Builder:
         return self._pure(op, kind, x.lanes, (x,))
 
     def extract(self, x: Value, lane: int) -> Value:
+        if x.lanes == 1:
+            return x
         if x.op in ("splat", "const"):
             return x.args[0] if x.args else self._pure("const", x.kind, 1, (), x.attr)
         if x.op == "iota":

@@ -288,13 +288,15 @@ class _Nest:
         first_tile = next((i for i in range(at, len(order)) if order[i].kind in _TILE), len(order))
         self.tile = order[first_tile:]
         self.outputs = [lo for lo in self.tile if not lo.reduce]
+        self.scans_lanes = bool(self.source.ordered) and any(lo.reduce for lo in self.tile)
         if not self.source.reduce:
             self.values.begin(self.tile, extents)
             self._store_all(self.stores, self._points(self.tile, extents))
             return
         self._start(extents)
         self._reduce(at, first_tile, extents)
-        self._finish(extents)
+        if self.stores:
+            self._finish(extents)
 
     def _lanes(self, point: Point) -> int:
         return next((c.lanes for c in point if isinstance(c, Piece)), 1)
@@ -304,10 +306,10 @@ class _Nest:
         held: dict[tuple[int, Point], tuple[Value, ...]] = {}
         everywhere = [p for wide in self._variants(extents) for p in self._points(self.tile, wide)]
         for i, (r, value) in enumerate(self.reductions):
-            first = arith.identity(r.kind, r.dtype)
+            first = arith.identity(r.kind, value.dtype if r.kind in _ARG else r.dtype)
             for point in everywhere:
                 key = (i, self._key(point))
-                lanes = self._lanes(point)
+                lanes = 1 if self.scans_lanes else self._lanes(point)
                 init = b.const(
                     compute_kind(value.dtype if r.kind in _ARG else r.dtype), first, lanes
                 )
@@ -333,6 +335,8 @@ class _Nest:
 
     def _key(self, point: Point) -> Point:
         """A point without its count of active lanes: a shorter last round adds to the same lanes."""
+        if self.scans_lanes:  # one running value, whatever lanes the round has
+            return tuple(c for lo, c in zip(self.tile, point, strict=True) if not lo.reduce)
         return tuple(Piece(c.start, c.lanes, c.lanes) if isinstance(c, Piece) else c for c in point)
 
     def _reduce(self, at: int, first_tile: int, extents: Extents) -> None:
@@ -365,17 +369,19 @@ class _Nest:
     def _update(self, extents: Extents) -> None:
         self.values.begin(self.tile, extents)
         for point in self._points(self.tile, extents):
+            running: list[Value] = []
             for i, (r, value) in enumerate(self.reductions):
                 key = (i, self._key(point))
                 old = self.accumulators.held[key]
+                if self.scans_lanes:
+                    running.append(self._scanned(r, old[0], self.values.at(value, point)))
+                    last = next(c.active for c in point if isinstance(c, Piece)) - 1
+                    self.accumulators.held[key] = (self.b.extract(running[-1], last),)
+                    continue
                 self.accumulators.held[key] = self._fold(r, old, value, point)
+                running.append(self.accumulators.held[key][0])
             if self.source.inner:
-                self.values.set_accumulated(
-                    [
-                        self.accumulators.held[i, self._key(point)][0]
-                        for i in range(len(self.reductions))
-                    ]
-                )
+                self.values.set_accumulated(running)
                 self._store_all(self.inner, [point])
 
     def _fold(
@@ -405,6 +411,21 @@ class _Nest:
             a, b = (self.values.at(part, point) for part in value.args)
             return self.b.fma(a, b, old)
         return None
+
+    def _scanned(self, r: ln.Reduction, before: Value, x: Value) -> Value:
+        """Running values of the lanes of `x`, after the running value `before`.
+
+        Each of log2(lanes) rounds adds the lane 1, 2, 4, … before, where there is one.
+        """
+        b, lanes = self.b, x.lanes
+        name = arith.combine_name(r.kind, r.dtype)
+        nothing = b.const(x.kind, arith.identity(r.kind, r.dtype), lanes)
+        distance = 1
+        while distance < lanes:
+            moved = b.shuffle(nothing, x, [lanes + i - distance for i in range(lanes)])
+            x = b.op(name, moved, x)
+            distance *= 2
+        return b.op(name, before, x)
 
     def _only_active(
         self, new: tuple[Value, ...], old: tuple[Value, ...], point: Point

@@ -135,6 +135,14 @@ def _load_cost(index: Index, var: Var) -> float:
     return 16.0
 
 
+def _reuse(nest: Nest, index: Index, vector: Var) -> int:
+    """How many rounds of an unrolled output axis can share what was loaded at `index`."""
+    if not nest.reduce:
+        return 1
+    still = [v.extent for v in nest.axes if v != vector and not index.depends_on(v)]
+    return max(1, min(8 if vector in nest.axes else 4, max(still, default=1)))
+
+
 def _store_cost(stores: Sequence[Store], var: Var) -> float:
     costs = {1: 1.0, 0: 2.0}
     return sum(costs.get(s.index.coefficient(var) or 0, 16.0) for s in stores)
@@ -146,7 +154,7 @@ def _vector_axis(nest: Nest, machine: Machine) -> Var:
     reduce_points = math.prod(v.extent for v in nest.reduce)
     best: tuple[float, Var] | None = None
     for v in (*reversed(nest.axes), *reversed(nest.reduce)):
-        cost = sum(_load_cost(load.index, v) for load in loads)
+        cost = sum(_load_cost(load.index, v) / _reuse(nest, load.index, v) for load in loads)
         if v in nest.reduce:
             cost += 0.25 + 8.0 / max(1, reduce_points)
         else:
@@ -386,7 +394,7 @@ def _register_tile(
     budget = max(1, budget // max(1, len(nest.reductions)))
     vectors = -(-vector.extent // lanes)
     if shared is None:
-        return 1, max(1, min(vectors, 16, budget))
+        return 1, max(1, min(vectors, budget))
     best: tuple[float, int, int] | None = None
     for columns in range(1, min(vectors, 6, budget) + 1):
         for rows in range(1, min(shared.extent, budget // columns, 16) + 1):
@@ -446,9 +454,12 @@ def _ordered(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
         _tile(steps, names, vector, lanes * 4)
         tile.append((names[vector].pop(), Kind.VECTOR))
     elif free and nest.reduce:
-        rows = min(8, free[-1].extent)
-        _tile(steps, names, free[-1], rows)
+        along = all(load.index.coefficient(nest.reduce[0]) in (0, 1) for load in nest.loads())
+        _tile(steps, names, free[-1], 4 if along else 8)
         tile.append((names[free[-1]].pop(), Kind.UNROLL))
+        if along:
+            _tile(steps, names, nest.reduce[0], lanes)
+            tile.append((names[nest.reduce[0]].pop(), Kind.VECTOR))
     outer = [name for v in free for name in names[v]]
     inner = [name for v in nest.axes if v in nest.ordered for name in names[v]]
     reduce = [(name, Kind.LOOP) for v in nest.reduce for name in names[v]]

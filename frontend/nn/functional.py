@@ -46,6 +46,10 @@ __all__ = [
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose",
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
@@ -120,6 +124,10 @@ one_hot = Tensor.one_hot
 max_pool = Tensor.max_pool
 avg_pool = Tensor.avg_pool
 adaptive_avg_pool = Tensor.adaptive_avg_pool
+conv1d = Tensor.conv1d
+conv2d = Tensor.conv2d
+conv3d = Tensor.conv3d
+conv_transpose = Tensor.conv_transpose
 
 
 # -- activations
@@ -161,7 +169,9 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
     """
     channels = x.shape[min(1, x.ndim - 1)] if x.ndim else 1
     if weight.ndim != 1 or weight.size not in (1, channels):
-        raise ShapeError(f"prelu: weight {weight.shape} for {x.shape}: one number, or one a channel")
+        raise ShapeError(
+            f"prelu: weight {weight.shape} for {x.shape}: one number, or one a channel"
+        )
     if weight.size > 1 and x.ndim > 1:
         weight = weight.reshape(1, channels, *(1,) * (x.ndim - 2))
     return (x > 0).where(x, x * weight)
@@ -211,11 +221,11 @@ def threshold(x: Tensor, limit: float, value: float) -> Tensor:
     return (x > limit).where(x, value)
 
 
-def dropout(x: Tensor, rate: float = 0.5, training: bool = True) -> Tensor:
-    """In training a share `rate` of x zeroed and the rest divided by 1 - rate; else x."""
-    if not 0 <= rate <= 1:
-        raise OperationError(f"dropout: {rate} is no probability")
-    return x.dropout(rate) if training else x
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """In training a share `p` of x zeroed and the rest divided by 1 - p; else x."""
+    if not 0 <= p <= 1:
+        raise OperationError(f"dropout: {p} is no probability")
+    return x.dropout(p) if training else x
 
 
 # -- layers
@@ -239,19 +249,19 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out.reshape(*x.shape[:-1], weight.shape[0])
 
 
-def embedding(indices: Tensor, weight: Tensor, padding_index: int | None = None) -> Tensor:
+def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of `weight` (rows, width): (...) of integers gives (..., width).
 
-    The row `padding_index` gets no gradient. Indices outside give zeros: they are not known when
+    The row `padding_idx` gets no gradient. Indices outside give zeros: they are not known when
     this is called. Raises DTypeError, ShapeError.
     """
     if weight.ndim != 2:
         raise ShapeError(f"embedding: weight {weight.shape} is no table of rows")
     c.needs_integer("embedding", indices.dtype)
     out = weight.take(indices, 0)
-    if padding_index is None:
+    if padding_idx is None:
         return out
-    padding = (indices == padding_index).reshape(*indices.shape, 1)
+    padding = (indices == padding_idx).reshape(*indices.shape, 1)
     return padding.where(out.detach(), out)
 
 
@@ -444,22 +454,22 @@ def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None = None,
-    dropout_rate: float = 0.0,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(query @ key.T * scale + mask) @ value.
+    """softmax(query @ key.T * scale + attn_mask) @ value.
 
     query (..., heads, L, E), key (..., heads, S, E), value (..., heads, S, V) give (..., heads, L,
-    V). mask, broadcast to (..., L, S): bool, true where a query sees a key, or floats to add.
+    V). attn_mask, broadcast to (..., L, S): bool, true where a query sees a key, or floats to add.
     `is_causal`: query i sees keys up to i. `enable_gqa`: query may have a multiple of key's heads.
     A query that sees no key gives zeros. Raises ShapeError, OperationError.
     """
-    weights = attention_weights(query, key, mask, is_causal, scale, enable_gqa)
-    if dropout_rate:
-        weights = weights.dropout(dropout_rate)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
+    if dropout_p:
+        weights = weights.dropout(dropout_p)
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(f"attention: key {key.shape} and value {value.shape} differ in length")
     if enable_gqa:
@@ -518,11 +528,11 @@ def _repeat_heads(x: Tensor, query: Tensor) -> Tensor:
 def interpolate(
     x: Tensor,
     size: Numbers | None = None,
-    scale: float | Sequence[float] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool = False,
 ) -> Tensor:
-    """(N, C, *spatial) resized to `size`, or by `scale`: "nearest", or "linear" for each axis.
+    """(N, C, *spatial) to `size`, or by `scale_factor`: "nearest", or "linear" for each axis.
 
     "bilinear" and "trilinear" are linear for two and three axes. `align_corners`: corners map to
     corners, else edges to edges. Raises ShapeError, OperationError.
@@ -533,7 +543,7 @@ def interpolate(
         raise OperationError(f"interpolate: no mode {mode!r}", hint="nearest, " + ", ".join(ranks))
     if count < 1 or ranks.get(mode, count) not in (1, count):
         raise ShapeError(f"interpolate: {mode} of {x.shape}")
-    sizes, steps = _target(x, size, scale, count)
+    sizes, steps = _target(x, size, scale_factor, count)
     for i, (want, step) in enumerate(zip(sizes, steps, strict=True)):
         if mode == "nearest":
             x = _nearest(x, 2 + i, want, step)
@@ -547,11 +557,11 @@ def _target(
 ) -> tuple[tuple[int, ...], list[float]]:
     """Of each spatial axis the new extent, and how far apart its elements are in the old one."""
     if (size is None) == (scale is None):
-        raise OperationError("interpolate: give either size or scale")
+        raise OperationError("interpolate: give either size or scale_factor")
     spatial = x.shape[2:]
     if scale is not None:
-        scales = list(scale) if isinstance(scale, (tuple, list)) else [scale] * count
-        if len(scales) != count or any(s <= 0 for s in scales):  # type: ignore[operator]
+        scales = [float(scale)] * count if isinstance(scale, (int, float)) else list(scale)
+        if len(scales) != count or any(s <= 0 for s in scales):
             raise ShapeError(f"interpolate: scale {scale} for {x.shape}")
         sizes = tuple(math.floor(n * s) for n, s in zip(spatial, scales, strict=True))
         steps = [1.0 / s for s in scales]

@@ -69,9 +69,7 @@ def constant(shape: Sequence[int], value: float, dtype: object, device: str | No
     return Parameter(creation.full(tuple(shape), value, dt.of(dtype), device))
 
 
-def by_fan_in(
-    shape: Sequence[int], fan_in: int, dtype: object, device: str | None
-) -> Tensor:
+def by_fan_in(shape: Sequence[int], fan_in: int, dtype: object, device: str | None) -> Tensor:
     """torch's default for weights and biases alike: uniform within 1 / sqrt(fan in)."""
     return uniform(shape, 1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0, dtype, device)
 

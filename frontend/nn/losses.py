@@ -47,9 +47,7 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _reduced("l1_loss", abs(x - target), reduction)
 
 
-def smooth_l1_loss(
-    x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
-) -> Tensor:
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """|x - target| less beta/2, but a parabola below `beta`."""
     if beta < 0:
         raise OperationError(f"smooth_l1_loss: beta {beta} is negative")
@@ -181,9 +179,7 @@ def binary_cross_entropy_with_logits(
     return _reduced("binary_cross_entropy_with_logits", _weighted(loss, weight), reduction)
 
 
-def kl_div(
-    x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
-) -> Tensor:
+def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target * (log(target) - x) of log-probabilities x.
 
     `log_target`: the target is logarithms too. "batchmean" divides the sum by extent 0.

@@ -27,7 +27,7 @@ TRANSIENT = "buffer that is not saved"
 MODULE = "module"
 
 
-def Parameter(data: object, requires_grad: bool = True) -> Tensor:  # noqa: N802  torch's name
+def Parameter(data: object, requires_grad: bool = True) -> Tensor:
     """A leaf of the value of `data`, which becomes a parameter of the module it is assigned to.
 
     With `requires_grad` False it must be registered by `Module.register_parameter`.
@@ -133,9 +133,7 @@ class Module:
         """The parameters, each once."""
         return (tensor for _, tensor in self.named_parameters("", recurse))
 
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         """Dotted names and buffers, each buffer once under its first name."""
         return self._tensors((BUFFER, TRANSIENT), prefix, recurse)
 
@@ -250,7 +248,7 @@ class Module:
     def load_state_dict(
         self, state: Mapping[str, Any], strict: bool = True
     ) -> tuple[list[str], list[str]]:
-        """Take the values of a state dict, cast to the dtypes here; anything `Tensor` takes will do.
+        """Take a state dict's values, cast to the dtypes here; anything `Tensor` takes will do.
 
         Returns the names that are missing from it and those it has too many, which `strict` refuses
         with OperationError. Raises ShapeError where shapes differ. Nothing has changed then.

@@ -232,8 +232,7 @@ class Planner:
         self.kernels.append(kernel)
 
     def _sort(self, task: bd.Sort) -> None:
-        device = task.node.device
-        assert device is not None
+        device = self._where(task.node)
         axis, descending = task.node.arg
         body, blocks = lower_sort(task.node.shape, axis, task.source.dtype, descending=descending)
         rounds = max(1, task.node.shape[axis] - 1).bit_length()

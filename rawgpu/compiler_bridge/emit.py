@@ -59,6 +59,16 @@ def _with_header(text: str, target: Target, layout: str) -> str:
     return header + text
 
 
+def _check_header(module: Any, target: Target, layout: str) -> None:
+    """Refuse text that was written for another machine."""
+    if module.triple.split("-", 1)[0] != target.arch:
+        raise CompileError(f"the text is for {module.triple!r}, the target is {target.triple!r}")
+    if module.data_layout != layout:
+        raise CompileError(
+            f"the text has data layout {module.data_layout!r}, {target.triple} has {layout!r}"
+        )
+
+
 def _run_light(module: Any, machine: Any) -> None:
     """Passes for scalar code. The vectorisers and the unroller stay off: our loops are explicit."""
     options = binding.create_pipeline_tuning_options(speed_level=1)
@@ -86,7 +96,11 @@ def emit(
     is kept. Raises CompileError with the line at fault, UnsupportedDevice for a name LLVM does not
     know.
     """
+    assert 0 <= level <= 3, level
     machine, layout = _machine(target, level)
+    if "\0" in text:  # where LLVM would stop reading, and compile the rest
+        line = text[: text.index("\0")].count("\n") + 1
+        raise CompileError(f"LLVM, line {line}: a NUL character", line=line)
     context = binding.create_context()
     module = None
     try:
@@ -95,10 +109,7 @@ def emit(
             module.verify()
         except RuntimeError as error:
             raise compile_error(text, str(error)) from None
-        if module.data_layout != layout:
-            raise CompileError(
-                f"text has data layout {module.data_layout!r}, {target.cpu} needs {layout!r}"
-            )
+        _check_header(module, target, layout)
         if passes == "light":
             _run_light(module, machine)
         try:

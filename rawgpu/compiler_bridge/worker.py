@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import queue
 import resource
-import sys
+import signal
 import threading
 
 from rawgpu.compiler_bridge.frames import Frame, Kind, read_frame, write_frame
 
 IDLE_SECONDS = 300.0
+MAX_PRINTED_BYTES = 64 << 20
 
 
 def _read_jobs(source: int, jobs: queue.SimpleQueue[Frame]) -> None:
@@ -54,6 +55,10 @@ def main() -> None:
     resource.setrlimit(
         resource.RLIMIT_CORE, (0, 0)
     )  # LLVM's abort is an answer, not a crash to keep
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_PRINTED_BYTES, MAX_PRINTED_BYTES))
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # control-C is for the process that has the terminal
     answers = os.dup(1)
     os.dup2(2, 1)  # what LLVM prints must not mix with the frames
     jobs: queue.SimpleQueue[Frame] = queue.SimpleQueue()
@@ -66,11 +71,7 @@ def main() -> None:
             frame = jobs.get(timeout=IDLE_SECONDS)
         except queue.Empty:
             os._exit(0)
-        write_frame(answers, _answer(frame))
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except BrokenPipeError:
-        sys.exit(0)
+        try:
+            write_frame(answers, _answer(frame))
+        except BrokenPipeError:
+            os._exit(0)

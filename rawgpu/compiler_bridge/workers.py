@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -20,7 +21,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -30,7 +32,15 @@ from rawgpu.compiler_bridge.logs import compile_error
 from rawgpu.compiler_bridge.target import Passes, Target, check_target
 from rawgpu.errors import CompileError, UnsupportedDevice
 
-PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
+PREPARE = """
+import sys, types
+package = types.ModuleType("rawgpu")
+package.__path__ = [sys.argv[1]]
+sys.modules["rawgpu"] = package
+from rawgpu.compiler_bridge import worker
+"""
+"""What a worker runs first. `rawgpu` itself would load NumPy, for which a worker has no use."""
 TIME_LIMIT_S = 120.0
 MAX_LOG_BYTES = 1 << 20
 
@@ -66,17 +76,32 @@ class _Gone(Exception):
         super().__init__(reason)
 
 
+def _log_file() -> IO[bytes]:
+    """Where a worker prints: a file in memory, so that nobody need read it meanwhile.
+
+    It is for appending, so that emptying it between jobs moves the worker's position back too.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("rawgpu-compiler-log")
+    else:
+        descriptor, path = tempfile.mkstemp(prefix="rawgpu-compiler-log-")
+        os.unlink(path)
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_APPEND)
+    return os.fdopen(descriptor, "r+b", buffering=0)
+
+
 class _Worker:
     """One child process and the pipes to it."""
 
     def __init__(self) -> None:
-        # A file, not a pipe: nobody need read it while the worker prints.
-        self.log: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  # kept until close
-        self._append_only(self.log.fileno())
-        paths = [str(PACKAGE_ROOT), *filter(None, sys.path)]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
+        self.log = _log_file()
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONSAFEPATH": "1",
+        }
         self.process = subprocess.Popen(
-            [sys.executable, "-S", "-m", "rawgpu.compiler_bridge.worker"],
+            [sys.executable, "-S", "-c", f"{PREPARE}\nworker.main()", str(PACKAGE)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -89,14 +114,6 @@ class _Worker:
         os.set_blocking(self.stdin, False)
         os.set_blocking(self.stdout, False)
         self.greeted = False
-
-    @staticmethod
-    def _append_only(descriptor: int) -> None:
-        """So that emptying the file between jobs moves the worker's writing position back too."""
-        import fcntl
-
-        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_APPEND)
 
     def run(self, job: Job, deadline: float) -> bytes:
         """Do one job. Raises _Gone if the worker is of no use afterwards."""
@@ -190,7 +207,14 @@ class Pool:
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit or processors()
         self._reset()
-        os.register_at_fork(after_in_child=self._after_fork)
+        mine = weakref.WeakMethod(self._after_fork)
+
+        def after_fork() -> None:
+            reset = mine()
+            if reset is not None:
+                reset()
+
+        os.register_at_fork(after_in_child=after_fork)
 
     def _reset(self) -> None:
         self._idle: list[_Worker] = []
@@ -269,7 +293,7 @@ class Pool:
     ) -> list[bytes | CompileError | UnsupportedDevice]:
         """Do `jobs` side by side; each result in its place, an error where a job failed."""
         results: list[bytes | CompileError | UnsupportedDevice] = [b""] * len(jobs)
-        numbers = iter(range(len(jobs)))
+        numbers: Iterator[int] = iter(range(len(jobs)))
         take = threading.Lock()
 
         def work() -> None:
@@ -289,9 +313,13 @@ class Pool:
         ]
         for helper in helpers:
             helper.start()
-        work()
-        for helper in helpers:
-            helper.join()
+        try:
+            work()
+        finally:
+            with take:  # after an interrupt, the helpers finish what they have and take no more
+                numbers = iter(())
+            for helper in helpers:
+                helper.join()
         return results
 
     def idle_processes(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Our own native code: the texts put together, compiled once, loaded by our loader, called through cffi."""
+"""Our own native code: texts put together, compiled once, loaded by our loader, called by cffi."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from rawgpu.native import system
 from rawgpu.native.drain import drain_ir
 from rawgpu.native.faultnet import FaultNet, handler_ir
 from rawgpu.native.image import Image
-from rawgpu.native.layout import RECORDS
 from rawgpu.native.order import order_ir
 from rawgpu.native.pool import pool_ir
 
@@ -19,7 +18,7 @@ BASELINE = {
     "x86_64": ("x86_64-unknown-linux-gnu", "x86-64"),
     "aarch64": ("aarch64-unknown-linux-gnu", "generic"),
 }
-"""Triple and processor. The oldest of each: nothing here gains from newer instructions, and one object serves all."""
+"""Triple and processor, the oldest of each: nothing here gains from newer instructions."""
 
 PROTOTYPES = {
     "run_packets": "uint64_t (*)(struct context *, struct run *)",
@@ -35,9 +34,6 @@ PROTOTYPES = {
     "copy32": "void (*)(uintptr_t, const void *, uint64_t)",
     "copy64": "void (*)(uintptr_t, const void *, uint64_t)",
 }
-
-for _record in RECORDS.values():
-    system.ffi.cdef(_record.cdef())
 
 
 def native_ir(machine: str) -> str:

@@ -1,5 +1,4 @@
-"""Relocatable ELF64 objects, read strictly: each count, offset and index is checked before it is
-used.
+"""Relocatable ELF64 objects, read strictly: each count, offset and index is checked before use.
 
 `parse_object` gives sections, symbols and relocations as plain data and maps nothing; `image.py`
 does. Our own reader rather than pyelftools, because every field of a hostile file must end in
@@ -46,7 +45,7 @@ STT_FUNC, STT_SECTION, STT_FILE, STT_COMMON, STT_TLS, STT_GNU_IFUNC = 2, 3, 4, 5
 MAX_SECTIONS = 0xFF00
 MAX_ALIGN = 1 << 16
 MAX_IMAGE_BYTES = 1 << 28
-"""Most that the loaded sections of one object may take; a hostile `.bss` would else ask for exabytes."""
+"""Most that an object may take in memory; a hostile `.bss` would else ask for exabytes."""
 
 
 class Machine(IntEnum):
@@ -58,7 +57,7 @@ class Machine(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section header, its name, and its bytes (empty for NOBITS, whose `size_bytes` still counts)."""
+    """A section: header, name, bytes (none for NOBITS, whose `size_bytes` still counts)."""
 
     index: int
     name: str
@@ -72,7 +71,7 @@ class Section:
 
     @property
     def loaded(self) -> bool:
-        """True for what is in memory at run time. Unwind tables are not: nothing of ours unwinds."""
+        """True for what is in memory at run time; not unwind tables: nothing of ours unwinds."""
         return bool(self.flags & SHF_ALLOC) and self.name != ".eh_frame" and self.type != SHT_NOTE
 
 
@@ -309,7 +308,7 @@ def _signatures(sections: tuple[Section, ...]) -> tuple[KernelSignature, ...] | 
 
 
 def parse_object(image: bytes | bytearray | memoryview) -> ObjectFile:
-    """Read a relocatable object. Raises BadElf for anything damaged, hostile or not ours to load."""
+    """Read a relocatable object. BadElf for anything damaged, hostile or not ours to load."""
     view = memoryview(image).cast("B")
     machine, shoff, shnum, shstrndx = _header(view)
     sections = _sections(view, shoff, shnum, shstrndx)

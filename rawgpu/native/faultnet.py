@@ -1,5 +1,4 @@
-"""The fault net: hardware faults inside kernels come back as a record instead of ending the
-process.
+"""The fault net: hardware faults in kernels come back as a record, and the process lives on.
 
 Guarded code runs through `guarded_call`, on a stack of its own with an inaccessible run below. The
 handler, on an alternate stack, finds the faulting thread's context, copies what the kernel said,
@@ -145,7 +144,7 @@ FRAMES: dict[str, FaultFrame] = {
         trap=40 + 8 * 20,  # gregs[REG_TRAPNO]
         esr_records=None,
         assembly=X86_64_GUARD,
-        source="glibc 2.36, sysdeps/unix/sysv/linux/x86/sys/ucontext.h; checked with offsetof in the tests",
+        source="glibc 2.36, sysdeps/unix/sysv/linux/x86/sys/ucontext.h; offsetof in the tests",
     ),
     "aarch64": FaultFrame(
         pc=176 + 264,  # uc_mcontext.pc
@@ -245,8 +244,9 @@ land:
   ret void
 }
 
-; Another handler may itself put its predecessor back and raise again (faulthandler does). What it raised is
-; pending while we are in here; then the default action must come next, or the two would call each other for ever.
+; Another handler may itself put its predecessor back and raise again (faulthandler does). What it
+; raised is pending while we are in here; then the default action must come next, or the two would
+; call each other for ever.
 define hidden void @pass_on(i32 %signal, i32 %code, ptr %info, ptr %frame) {
 entry:
   %pending = alloca [16 x i64], align 16

@@ -1,5 +1,4 @@
-"""Objects placed in memory: layout, relocation, and pages that are never writable and executable at
-once.
+"""Objects in memory: laid out, relocated, on pages never writable and executable at once.
 
 An image is three runs of pages in this order: code and stubs (read, execute), constants and the GOT
 (read), data (read, write). All are mapped writable, filled, relocated, then each run gets its
@@ -265,7 +264,7 @@ class Image:
         return 0 <= address - self.base < self.layout.code_end
 
     def nearest_function(self, address: int) -> tuple[str, int] | None:
-        """Name of the function that holds `address`, and the distance from its first instruction."""
+        """Name of the function that holds `address`, and the distance from its start."""
         for start, end, name in self._code:
             if start <= address < end:
                 return name, address - start

@@ -73,7 +73,7 @@ RUN = Record(
 """Packets to run, from `position` on; the loop leaves the position where it stopped."""
 
 QUEUE = Record("queue", "lock pending")
-"""`lock` is 1 while a thread runs packets of the queue; `pending` is not 0 while a replay must wait its turn."""
+"""`lock` is 1 while a thread runs packets of the queue; `pending`, while a replay must wait."""
 
 CONTEXT = Record(
     "context",
@@ -93,7 +93,7 @@ POOL = Record(
     # Written once.
     " threads spin_ns threshold_ns clock_gettime syscall futex_number sched_yield sigaltstack",
 )
-"""Worker threads of a device, and the one job they may join. Three groups, each its own cache lines."""
+"""Helpers of a device, and the one job they may join. Groups have cache lines of their own."""
 
 PREVIOUS = Record("previous", "handler flags")
 """What handled a signal before us."""
@@ -111,7 +111,7 @@ _TOKEN = re.compile(r"\$(\w+)(?:\.(\w+))?")
 
 
 def expand(text: str, constants: dict[str, int | str] | None = None) -> str:
-    """IR text with `$NAME` and `$NAME.field` filled in from the records, enumerations and `constants`."""
+    """IR text with `$NAME` and `$NAME.field` filled in."""
 
     def value(match: re.Match[str]) -> str:
         name, field = match[1], match[2]

@@ -2,7 +2,7 @@
 
 Section `.note.rawgpu`, owner `rawgpu`, type 1; the description is JSON in UTF-8:
 
-    {"kernels": {"saxpy": [["x", "pointer", false], ["y", "pointer", true], ["a", "float32", false]]}}
+    {"kernels": {"scale": [["x", "pointer", true], ["a", "float32", false]]}}
 
 A row is a parameter: its name, its NumPy dtype or `pointer`, and whether the kernel writes through
 it.
@@ -24,7 +24,8 @@ NOTE_OWNER = b"rawgpu\0"
 NOTE_TYPE = 1
 MAX_NOTE_BYTES = 1 << 22
 DTYPES = frozenset(
-    "pointer bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
+    ["pointer", "bool", "float16", "bfloat16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
 _HEADER = struct.Struct("<III")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rawgpu.native.layout import expand
 
 FENCE = {"x86_64": "sfence", "aarch64": "dmb oshst"}
-"""What orders write-combined stores before a doorbell. Source: Intel SDM 3A 12.3.1; Arm ARM B2.3.12."""
+"""What orders write-combined stores before a doorbell. Intel SDM 3A 12.3.1; Arm ARM B2.3.12."""
 
 _ORDER = """
 define hidden void @store32(i64 %address, i32 %value) {

@@ -17,7 +17,7 @@ FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
 CLOCK_MONOTONIC = 1
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
 RELAX = {"x86_64": "pause", "aarch64": "isb"}
-"""What a spinning thread executes; `isb` waits longer than `yield`, which most AArch64 cores ignore."""
+"""What a spinning thread executes; most AArch64 cores ignore `yield`, so `isb`."""
 
 _POOL = """
 define hidden void @relax() alwaysinline {
@@ -273,7 +273,8 @@ spin.on:
 sleep:
   %was = atomicrmw add ptr %sleepers.at, i64 1 seq_cst, align 8
   %expected = trunc i64 %last to i32
-  %result = call i64 (i64, ...) %syscall(i64 %futex, ptr %epoch.at, i64 $FUTEX_WAIT, i32 %expected, ptr null)
+  %result = call i64 (i64, ...) %syscall(i64 %futex, ptr %epoch.at, i64 $FUTEX_WAIT,
+                                         i32 %expected, ptr null)
   %were = atomicrmw sub ptr %sleepers.at, i64 1 seq_cst, align 8
   br label %woken
 woken:

@@ -41,7 +41,7 @@ Store = Callable[[bytearray, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Where a value goes: `put(data, offset, value)` checks the range and changes `size_bytes` at most."""
+    """Where a value goes: `put(data, offset, value)` checks it and changes `size_bytes`."""
 
     size_bytes: int
     put: Store
@@ -198,7 +198,7 @@ adrp_unchecked = Bits(4, _adrp_unchecked)
 
 
 def low12(scale: int, bits: int = 12) -> Bits:
-    """The low 12 (or 15) bits of an address, in units of `1 << scale`, as an instruction's imm12."""
+    """The low 12 (or 15) bits of an address, in units of `1 << scale`, as an imm12."""
 
     def store(data: bytearray, offset: int, value: int) -> None:
         if bits > 12 and not 0 <= value < 1 << bits:
@@ -322,7 +322,7 @@ STUB_BYTES = 16
 
 
 def stub(machine: Machine, place: int, slot: int) -> bytes:
-    """Code at `place` that jumps to the address in `slot`. Clobbers x16 on AArch64, as a linker's stub may."""
+    """Code at `place` that jumps to the address in `slot`. Takes x16 on AArch64, as stubs may."""
     if machine is Machine.X86_64:
         distance = slot - (place + 6)
         if not -(1 << 31) <= distance < 1 << 31:

@@ -1,8 +1,9 @@
 """libc as this row needs it: mapping memory, starting threads, signal handlers.
 
-cffi in ABI mode, so that installing needs no compiler. Constants are Linux's, equal on x86-64 and
-AArch64 unless a dictionary says otherwise. Source: include/uapi/asm-generic/mman-common.h,
-bits/sigaction.h (glibc 2.36).
+cffi in ABI mode, so that installing needs no compiler; `declare.py` has the declarations. Constants
+are Linux's, equal on x86-64 and AArch64 unless a dictionary says otherwise.
+
+Source: include/uapi/asm-generic/mman-common.h, bits/sigaction.h (glibc 2.36).
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ import platform
 import sys
 from typing import Any
 
-import cffi
-
 from rawgpu.errors import UnsupportedDevice
+from rawgpu.native import _libc
 
 PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC = 0, 1, 2, 4
 MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 0x02, 0x20, 0x4000
@@ -27,42 +27,14 @@ MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}.get(
     platform.machine().lower(), platform.machine().lower()
 )
 
-# `sigaction` and `sigaltstack` have the same fields in glibc and musl on both machines.
-CDEF = """
-struct sigaction_t { uintptr_t handler; uint64_t mask[16]; int flags; uintptr_t restorer; };
-struct stack_t { uintptr_t sp; int flags; size_t size; };
-void *mmap(void *, size_t, int, int, int, long);
-int munmap(void *, size_t);
-int mprotect(void *, size_t, int);
-int madvise(void *, size_t, int);
-int sigaction(int, const struct sigaction_t *, struct sigaction_t *);
-int sigaltstack(const struct stack_t *, struct stack_t *);
-int pthread_create(void *, const void *, void *, void *);
-int pthread_join(uintptr_t, void **);
-int pthread_sigmask(int, const uint64_t *, uint64_t *);
-int pthread_attr_init(void *);
-int pthread_attr_setstacksize(void *, size_t);
-int pthread_attr_destroy(void *);
-long syscall(long, ...);
-int clock_gettime(int, void *);
-int sched_yield(void);
-unsigned long getauxval(unsigned long);
-int raise(int);
-int sigpending(uint64_t *);
-void *memcpy(void *, const void *, size_t);
-void *memmove(void *, const void *, size_t);
-void *memset(void *, int, size_t);
-"""
-
-ffi: Any = cffi.FFI()
-ffi.cdef(CDEF)
+ffi: Any = _libc.ffi
 libc: Any = ffi.dlopen(None)
 
 
 def require_linux() -> None:
     """Raise UnsupportedDevice where the CPU device was never tried.
 
-    macOS has no futex, and its ucontext keeps registers behind a pointer: both need code of their own.
+    macOS has no futex, and its ucontext keeps registers behind a pointer: both need own code.
     """
     if sys.platform != "linux":
         raise UnsupportedDevice(f"the CPU device runs on Linux; on {sys.platform} it is untried")

@@ -199,7 +199,7 @@ class WorkerPool:
 
 
 def _start_thread(function: int, argument: Any) -> int | None:
-    """Start a native thread that takes no signal but faults, so Python's own threads get the others.
+    """Start a native thread that takes no signal but faults; Python's threads get the others.
 
     None where the system has no thread left: the device then works with fewer helpers.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def open_device(name: str | None = None) -> Device:
     """Open `amd:0`, `cpu:0` and so on; `amd` means `amd:0`.
 
-    Without a name: RAWGPU_DEVICE, or the first usable device. Raises DeviceNotFound with the names there are.
+    Without a name: RAWGPU_DEVICE, or the first usable device. DeviceNotFound says which there are.
     """
     wanted = (
         name

@@ -23,8 +23,22 @@ NOTYPE, OBJECT, FUNC, SECTION, FILE = 0, 1, 2, 3, 4
 UNDEF, ABS, COMMON = 0, 0xFFF1, 0xFFF2
 X86_64, AARCH64 = 62, 183
 
-SECTION_FIELDS = "name type flags addr offset size link info align entsize".split()
-HEADER_FIELDS = "ident type machine version entry phoff shoff flags ehsize phentsize phnum shentsize shnum shstrndx".split()
+SECTION_FIELDS = (
+    "name",
+    "type",
+    "flags",
+    "addr",
+    "offset",
+    "size",
+    "link",
+    "info",
+    "align",
+    "entsize",
+)
+HEADER_FIELDS = (
+    "ident", "type", "machine", "version", "entry", "phoff", "shoff", "flags",
+    "ehsize", "phentsize", "phnum", "shentsize", "shnum", "shstrndx",
+)  # fmt: skip
 
 
 class Strings:
@@ -104,7 +118,7 @@ class ElfBuilder:
         symtab: dict[str, int] | None = None,
         rela: dict[str, int] | None = None,
     ) -> bytes:
-        """The file's bytes. The dictionaries replace fields of the header and of the tables' section rows."""
+        """The file. The dictionaries replace fields of the header and of the tables' rows."""
         sections = list(self.sections)
         strings, names = Strings(), Strings()
         rows = [

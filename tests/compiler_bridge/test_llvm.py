@@ -19,7 +19,7 @@ from rawgpu.compiler_bridge.llvm import (
     in_process_pays,
 )
 from rawgpu.compiler_bridge.logs import compile_error
-from rawgpu.compiler_bridge.target import AARCH64_TRIPLE, AMDGPU_TRIPLE, NVPTX_TRIPLE
+from rawgpu.compiler_bridge.target import AARCH64_TRIPLE, AMDGPU_TRIPLE, NVPTX_TRIPLE, SPIRV_TRIPLE
 from rawgpu.compiler_bridge.workers import processors
 from rawgpu.errors import CompileError
 
@@ -88,6 +88,8 @@ def test_other_machines_have_their_own_format() -> None:
     assert ELFFile(io.BytesIO(arm))["e_machine"] == "EM_AARCH64"
     ptx = compile_ir(ANSWER, Target(NVPTX_TRIPLE, "sm_90"))
     assert b".target sm_90" in ptx
+    spirv = compile_ir("define spir_kernel void @k() {\n  ret void\n}\n", Target(SPIRV_TRIPLE, ""))
+    assert spirv[:4] == (0x07230203).to_bytes(4, "little")
 
 
 def test_a_parse_error_names_its_line() -> None:
@@ -125,6 +127,16 @@ def test_a_log_that_names_nothing_still_is_an_error() -> None:
 def test_a_foreign_data_layout_is_refused() -> None:
     with pytest.raises(CompileError, match="data layout"):
         compile_in_process('target datalayout = "E-p:32:32"\n' + ANSWER)
+
+
+def test_text_for_another_machine_is_refused() -> None:
+    with pytest.raises(CompileError, match="is for 'aarch64"):
+        compile_in_process(f'target triple = "{AARCH64_TRIPLE}"\n' + ANSWER)
+
+
+def test_a_nul_does_not_hide_what_follows() -> None:
+    with pytest.raises(CompileError, match="line 3: a NUL"):
+        compile_in_process("; one\n; two\n\0\n" + ANSWER)
 
 
 @pytest.mark.parametrize("passes", ["none", "light"])

@@ -83,11 +83,12 @@ def test_all_arguments_stay_within_bounds(name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["exp", "exp2", "log", "log2", "sin", "tanh"])
-def test_all_arguments_agree_with_numpy(name: str) -> None:
+def test_numpy_agrees_on_every_sixteenth_argument(name: str) -> None:
     run = native32(maths.FUNCTIONS[name][0])
-    step = 1 << 20
+    step = 1 << 24
     for start in range(0, 1 << 32, step):
-        x = np.arange(start, start + step, dtype=np.uint32).view(np.float32)
+        first = start + start // step % 16
+        x = np.arange(first, start + step, 16, dtype=np.uint32).view(np.float32)
         with np.errstate(all="ignore"):
             want = REFERENCE[name](x.astype(np.float64))
         assert_within(BOUNDS[name], run(x), want, x)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -11,7 +13,7 @@ import pytest
 
 from rawgpu.compiler_bridge.llvm import Job, Target, host_target
 from rawgpu.compiler_bridge.target import AMDGPU_TRIPLE
-from rawgpu.compiler_bridge.workers import Pool, processors
+from rawgpu.compiler_bridge.workers import PACKAGE, PREPARE, Pool, processors
 from rawgpu.errors import CompileError
 
 GOOD = Job("define i32 @answer() {\n  ret i32 42\n}\n", host_target())
@@ -136,9 +138,6 @@ def test_a_forked_child_has_workers_of_its_own() -> None:
 
 
 def test_workers_end_with_their_parent() -> None:
-    import subprocess
-    import sys
-
     script = (
         "import os\n"
         "from rawgpu.compiler_bridge.llvm import *\n"
@@ -154,6 +153,20 @@ def test_workers_end_with_their_parent() -> None:
     while os.path.exists(f"/proc/{process}") and read_state(process) != "Z":
         assert time.monotonic() < deadline, "the worker outlived its parent"
         time.sleep(0.02)
+
+
+def test_a_worker_loads_little() -> None:
+    path = os.pathsep.join(filter(None, sys.path))
+    script = PREPARE + "import rawgpu.compiler_bridge.emit\nprint(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", script, str(PACKAGE)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    loaded = set(run.stdout.split())
+    assert "llvmlite.binding" in loaded, run.stderr
+    assert not loaded & {"numpy", "cffi", "rawgpu.contract", "rawgpu.runtime"}
 
 
 def test_there_is_at_least_one_processor() -> None:

@@ -71,13 +71,13 @@ def draw(
     return values.reshape(tuple(shape))
 
 
-def integers(
-    rng: np.random.Generator, size: int, dtype: DType, low: float, high: float
-) -> Array:
+def integers(rng: np.random.Generator, size: int, dtype: DType, low: float, high: float) -> Array:
     """Half of them small, half any of the dtype, and its limits among them; in [low, high) if that is narrow."""
     lowest, highest = (int(v) for v in dt.limits(dtype))
     if (low, high) != (-4.0, 4.0):
-        return rng.integers(max(int(low), lowest), min(int(high), highest), size).astype(dtype.numpy)
+        return rng.integers(max(int(low), lowest), min(int(high), highest), size).astype(
+            dtype.numpy
+        )
     small = rng.integers(max(-5, lowest), 6, size)
     kind: Any = dtype.numpy.type
     wide = rng.integers(lowest, highest, size, dtype=kind, endpoint=True)

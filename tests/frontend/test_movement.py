@@ -53,7 +53,10 @@ MOVES: dict[str, Pair] = {
         lambda t: t.pad([(5, 1)], "circular"),
         lambda a: np.pad(a, [(0, 0), (0, 0), (5, 1)], "wrap"),
     ),
-    "crop": (lambda t: t.pad([(-1, 1), (2, -3)]), lambda a: np.pad(a[:, 1:, :2], [(0, 0), (0, 1), (2, 0)])),
+    "crop": (
+        lambda t: t.pad([(-1, 1), (2, -3)]),
+        lambda a: np.pad(a[:, 1:, :2], [(0, 0), (0, 1), (2, 0)]),
+    ),
     "tril": (lambda t: t.tril(1), lambda a: np.tril(a, 1)),
     "triu": (lambda t: t.triu(-1), lambda a: np.triu(a, -1)),
     "diagonal": (lambda t: t.diagonal(1), lambda a: np.diagonal(a, 1, -2, -1)),

@@ -41,8 +41,12 @@ def compared(
         results[0][0].realize(*(r for r, _, _ in results[1:]))
         for result, expected, scale in results:
             assert result.dtype is dtype
-            cells.agree(result, expected.astype(np.float64 if dtype.is_float else dtype.numpy),
-                        ulps=ulps, scale=scale)
+            cells.agree(
+                result,
+                expected.astype(np.float64 if dtype.is_float else dtype.numpy),
+                ulps=ulps,
+                scale=scale,
+            )
     request.node.user_properties.append((f"cell {name} {dtype}", cells.EXAMPLES))
 
 
@@ -84,9 +88,7 @@ def test_einsum_agrees_with_numpy(dtype: DType, request: pytest.FixtureRequest) 
 
 
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.int64], ids=str)
-def test_relatives_of_matmul_agree_with_numpy(
-    dtype: DType, request: pytest.FixtureRequest
-) -> None:
+def test_relatives_of_matmul_agree_with_numpy(dtype: DType, request: pytest.FixtureRequest) -> None:
     pairs: list[Any] = [
         (lambda x, y: x.outer(y), np.outer, [(3,), (2, 2)]),
         (lambda x, y: x.tensordot(y, 1), lambda a, b: np.tensordot(a, b, 1), [(2, 3), (3, 4)]),
@@ -118,13 +120,14 @@ def test_products_of_narrow_floats_are_summed_in_float32() -> None:
 # -- convolutions: NumPy has none, so the definition as loops
 
 
-def conv_by_loops(x: Array, w: Array, stride: int, padding: int, dilation: int, groups: int) -> Array:
+def conv_by_loops(
+    x: Array, w: Array, stride: int, padding: int, dilation: int, groups: int
+) -> Array:
     spatial = x.ndim - 2
     x = np.pad(x, [(0, 0), (0, 0)] + [(padding, padding)] * spatial)
     kernel = w.shape[2:]
     out = [
-        (n - dilation * (k - 1) - 1) // stride + 1
-        for n, k in zip(x.shape[2:], kernel, strict=True)
+        (n - dilation * (k - 1) - 1) // stride + 1 for n, k in zip(x.shape[2:], kernel, strict=True)
     ]
     y = np.zeros((x.shape[0], w.shape[0], *out), np.result_type(x, w))
     inner, outer = w.shape[1], w.shape[0] // groups
@@ -178,9 +181,11 @@ CONVOLUTIONS = [
 def test_convolutions_agree_with_loops(dtype: DType, request: pytest.FixtureRequest) -> None:
     pairs = [
         (
-            lambda x, w, s=(stride, padding, dilation, groups): x.conv2d(w, None, *s)
-            if x.ndim == 4
-            else (x.conv1d if x.ndim == 3 else x.conv3d)(w, None, *s),
+            lambda x, w, s=(stride, padding, dilation, groups): (
+                x.conv2d(w, None, *s)
+                if x.ndim == 4
+                else (x.conv1d if x.ndim == 3 else x.conv3d)(w, None, *s)
+            ),
             lambda x, w, s=(stride, padding, dilation, groups): conv_by_loops(x, w, *s),
             [a, b],
         )
@@ -205,8 +210,12 @@ def test_transposed_convolutions_agree_with_loops(
 ) -> None:
     pairs = [
         (
-            lambda x, w, s=(stride, padding, extra, groups, dilation): x.conv_transpose(w, None, *s),
-            lambda x, w, s=(stride, padding, dilation, groups, extra): transposed_by_loops(x, w, *s),
+            lambda x, w, s=(stride, padding, extra, groups, dilation): x.conv_transpose(
+                w, None, *s
+            ),
+            lambda x, w, s=(stride, padding, dilation, groups, extra): transposed_by_loops(
+                x, w, *s
+            ),
             [a, b],
         )
         for a, b, stride, padding, dilation, groups, extra in TRANSPOSED
@@ -235,16 +244,20 @@ def test_pools_agree_with_numpy(dtype: DType, request: pytest.FixtureRequest) ->
     pairs: list[Any] = []
     for kernel, stride, padding in [(2, 2, 0), (3, 2, 1), (3, 1, 0)]:
         setting = (kernel, stride, padding)
-        pairs.append((
-            lambda x, s=setting: x.max_pool2d(*s),
-            lambda x, s=setting: pooled(x, *s, -np.inf, np.max),
-            [(2, 3, 6, 7)],
-        ))
-        pairs.append((
-            lambda x, s=setting: x.avg_pool2d(*s),
-            lambda x, s=setting: pooled(x, *s, 0, np.mean),
-            [(2, 3, 6, 7)],
-        ))
+        pairs.append(
+            (
+                lambda x, s=setting: x.max_pool2d(*s),
+                lambda x, s=setting: pooled(x, *s, -np.inf, np.max),
+                [(2, 3, 6, 7)],
+            )
+        )
+        pairs.append(
+            (
+                lambda x, s=setting: x.avg_pool2d(*s),
+                lambda x, s=setting: pooled(x, *s, 0, np.mean),
+                [(2, 3, 6, 7)],
+            )
+        )
     compared(request, "max_pool, avg_pool", dtype, pairs, ulps=4)
 
 
@@ -283,8 +296,12 @@ def test_losses_agree_with_torch() -> None:
             for smoothing in (0.0, 0.1):
                 options: Any = {"reduction": reduction, "label_smoothing": smoothing}
                 ours = Tensor(logits).cross_entropy(Tensor(labels), **options)
-                theirs = functional.cross_entropy(torch.tensor(logits), torch.tensor(labels), **options)
-                np.testing.assert_allclose(ours.numpy(), theirs.numpy(), err_msg=str((shape, options)))
+                theirs = functional.cross_entropy(
+                    torch.tensor(logits), torch.tensor(labels), **options
+                )
+                np.testing.assert_allclose(
+                    ours.numpy(), theirs.numpy(), err_msg=str((shape, options))
+                )
     soft = np.exp(logits) / np.exp(logits).sum()
     ours = Tensor(logits).cross_entropy(Tensor(soft), label_smoothing=0.2)
     theirs = functional.cross_entropy(torch.tensor(logits), torch.tensor(soft), label_smoothing=0.2)

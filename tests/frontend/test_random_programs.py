@@ -21,10 +21,10 @@ def run_program(seed: int) -> None:
     """Grow a program, sometimes realise a part of it on the way, and compare every result."""
     program = Program(seed)
     rng = random.Random(~seed)
-    roots = program.roots(rng.randint(2, 12))
+    roots = program.roots(rng.randint(2, 25))
     if rng.random() < 0.2:
         compare(seed, program, [rng.choice(program.pool)])
-        roots = program.roots(rng.randint(1, 5))
+        roots = program.roots(rng.randint(1, 8))
     compare(seed, program, roots)
 
 

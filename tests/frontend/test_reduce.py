@@ -61,7 +61,9 @@ REDUCTIONS = [
     Row("mean", Tensor.mean, np.mean, scaled=True),
     Row("var", Tensor.var, np.var, FLOATS, ulps=16),
     Row("std", Tensor.std, np.std, FLOATS, ulps=16),
-    Row("norm", lambda x, axis: x.norm(2, axis), lambda x, axis: np.sqrt((x * x).sum(axis)), FLOATS),
+    Row(
+        "norm", lambda x, axis: x.norm(2, axis), lambda x, axis: np.sqrt((x * x).sum(axis)), FLOATS
+    ),
     Row("logsumexp", Tensor.logsumexp, _logsumexp, FLOATS, ulps=8, scaled=True),
 ]
 

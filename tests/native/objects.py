@@ -11,7 +11,7 @@ from rawgpu.native.elf import signature_note_ir
 X86_64 = Target("x86_64-unknown-linux-gnu", "x86-64-v3", "")
 AARCH64 = Target("aarch64-unknown-linux-gnu", "generic", "")
 
-# Locals and globals, constants, calls within and without, COMMON, .bss, a jump table, floating-point constants.
+# Locals and globals, constants, calls within and without, COMMON, .bss, a jump table, vectors.
 RICH = """
 @counter = global i64 5
 @table = internal constant [4 x i32] [i32 10, i32 20, i32 30, i32 40], align 16

@@ -12,7 +12,14 @@ from rawgpu.compiler_bridge.llvm import Target, compile_in_process
 from rawgpu.native import system
 from rawgpu.native.code import BASELINE, native_code, native_ir
 from rawgpu.native.elf import parse_object
-from rawgpu.native.faultnet import ALT_STACK_BYTES, FRAMES, SA_ONSTACK, SA_SIGINFO, SI_TKILL, SIGNALS
+from rawgpu.native.faultnet import (
+    ALT_STACK_BYTES,
+    FRAMES,
+    SA_ONSTACK,
+    SA_SIGINFO,
+    SI_TKILL,
+    SIGNALS,
+)
 from rawgpu.native.pool import CLOCK_MONOTONIC, SYS_FUTEX
 
 ON_X86 = system.MACHINE == "x86_64"
@@ -33,11 +40,14 @@ int main(void) {
            offsetof(ucontext_t, uc_mcontext.gregs[REG_ERR]),
            offsetof(ucontext_t, uc_mcontext.gregs[REG_TRAPNO]));
     printf("%zu %zu\\n", offsetof(siginfo_t, si_code), offsetof(siginfo_t, si_addr));
-    printf("%zu %zu %zu %zu %zu\\n", sizeof(struct sigaction), offsetof(struct sigaction, sa_handler),
-           offsetof(struct sigaction, sa_mask), offsetof(struct sigaction, sa_flags), sizeof(stack_t));
-    printf("%d %d %d %ld %d\\n", SA_SIGINFO, SA_ONSTACK, SI_TKILL, (long)SYS_futex, CLOCK_MONOTONIC);
+    printf("%zu %zu %zu %zu %zu\\n", sizeof(struct sigaction),
+           offsetof(struct sigaction, sa_handler), offsetof(struct sigaction, sa_mask),
+           offsetof(struct sigaction, sa_flags), sizeof(stack_t));
+    printf("%d %d %d %ld %d\\n", SA_SIGINFO, SA_ONSTACK, SI_TKILL, (long)SYS_futex,
+           CLOCK_MONOTONIC);
     printf("%d %d %d %d %d\\n", SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE);
-    printf("%d %d %d %d\\n", MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE, PROT_READ | PROT_WRITE | PROT_EXEC);
+    printf("%d %d %d %d\\n", MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE,
+           PROT_READ | PROT_WRITE | PROT_EXEC);
 }
 """
 
@@ -53,7 +63,11 @@ def test_offsets_and_numbers_are_the_c_librarys(tmp_path: Path) -> None:
     assert [[int(word) for word in row.split()] for row in rows.splitlines()] == [
         [frame.pc, frame.sp, frame.error, frame.trap],
         [8, 16],
-        [sizeof(action), *(offset(action, f) for f in ("handler", "mask", "flags")), sizeof("struct stack_t")],
+        [
+            sizeof(action),
+            *(offset(action, f) for f in ("handler", "mask", "flags")),
+            sizeof("struct stack_t"),
+        ],
         [SA_SIGINFO, SA_ONSTACK, SI_TKILL, SYS_FUTEX["x86_64"], CLOCK_MONOTONIC],
         list(SIGNALS),
         [system.MAP_PRIVATE, system.MAP_ANONYMOUS, system.MAP_NORESERVE, 7],

@@ -1,9 +1,10 @@
-"""Images: what is loaded runs, pages have the rights they need and no more, nothing stays behind."""
+"""Images: what is loaded runs, pages have no more rights than needed, nothing stays behind."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,17 +19,17 @@ pytestmark = pytest.mark.skipif(system.MACHINE != "x86_64", reason="runs x86-64 
 
 
 @pytest.fixture
-def image():
+def image() -> Any:
     loaded = Image(rich())
     yield loaded
     loaded.close()
 
 
-def call(image: Image, name: str, prototype: str, *arguments):
+def call(image: Image, name: str, prototype: str, *arguments: Any) -> Any:
     return system.ffi.cast(prototype, image.address(name))(*arguments)
 
 
-def test_code_constants_data_and_calls_work(image) -> None:
+def test_code_constants_data_and_calls_work(image: Any) -> None:
     assert call(image, "answer", "long(*)(void)") == 42
     assert call(image, "bump", "long(*)(long)", 3) == 8
     assert call(image, "indirect", "long(*)(void)") == 8
@@ -38,12 +39,12 @@ def test_code_constants_data_and_calls_work(image) -> None:
     assert call(image, "vector", "float(*)(long)", 2) == 7.5
 
 
-def test_jump_tables_work(image) -> None:
+def test_jump_tables_work(image: Any) -> None:
     results = [call(image, "choose", "long(*)(long)", i) for i in range(7)]
     assert results == [1000, 42, 5, -3, 77, 5, -1]
 
 
-def test_outside_functions_are_reached_through_stubs(image) -> None:
+def test_outside_functions_are_reached_through_stubs(image: Any) -> None:
     assert call(image, "fill", "long(*)(long)", 400) == 0x01010101
     source = system.ffi.new("char[]", b"0123456789abcdef")
     target = system.ffi.new("char[17]")
@@ -51,7 +52,7 @@ def test_outside_functions_are_reached_through_stubs(image) -> None:
     assert system.ffi.string(target) == b"0123456789abcdef"
 
 
-def test_common_symbols_are_zero_and_writable(image) -> None:
+def test_common_symbols_are_zero_and_writable(image: Any) -> None:
     assert call(image, "commons", "long(*)(long, long)", 15, 9) == 0
     assert call(image, "commons", "long(*)(long, long)", 15, 0) == 9
     assert image.address("shared") % 32 == 0
@@ -66,7 +67,7 @@ def rights(address: int) -> str:
     return "---"
 
 
-def test_no_page_is_writable_and_executable(image) -> None:
+def test_no_page_is_writable_and_executable(image: Any) -> None:
     assert rights(image.address("answer")) == "r-x"
     assert rights(image.address("counter")) == "rw-"
     assert rights(image.address("shared")) == "rw-"
@@ -98,7 +99,9 @@ def test_a_refused_object_leaves_nothing_mapped() -> None:
 
 def test_zeroed_data_costs_only_what_is_touched() -> None:
     elf = ElfBuilder()
-    bss = elf.section(".bss", flags=build.ALLOC | build.WRITE, align=64, type=build.NOBITS, size=200 << 20)
+    bss = elf.section(
+        ".bss", flags=build.ALLOC | build.WRITE, align=64, type=build.NOBITS, size=200 << 20
+    )
     data = elf.section(".data", b"12345678", flags=build.ALLOC | build.WRITE, align=8)
     elf.symbol("zeros", section=bss, size=200 << 20, kind=build.OBJECT)
     elf.symbol("digits", section=data, size=8, kind=build.OBJECT)
@@ -115,13 +118,13 @@ def test_an_object_without_code_or_data_loads() -> None:
     image.close()
 
 
-def test_a_function_is_found_by_an_address_inside_it(image) -> None:
+def test_a_function_is_found_by_an_address_inside_it(image: Any) -> None:
     start, size_bytes = image.symbols["bump"]
     assert image.nearest_function(start + 3) == ("bump", 3)
     found = image.nearest_function(start + size_bytes)
     assert found is None or found[0] != "bump"
 
 
-def test_readable_bytes_follow_the_last_constant_and_datum(image) -> None:
+def test_readable_bytes_follow_the_last_constant_and_datum(image: Any) -> None:
     assert image.layout.constant_end - image.layout.got_at >= 64
     assert re.match("r", rights(image.base + image.size_bytes - 1))

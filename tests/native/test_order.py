@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from rawgpu.native import system
 from rawgpu.native.code import BASELINE, native_code, native_ir
 
 
-def words(count: int):
+def words(count: int) -> Any:
     memory = system.ffi.new("uint64_t[]", count)
     return memory, int(system.ffi.cast("uintptr_t", memory))
 
@@ -64,12 +65,17 @@ def test_what_was_stored_before_is_seen_after() -> None:
     thread.join()
 
 
-@pytest.mark.skipif(system.MACHINE != "x86_64" or not shutil.which("objdump"), reason="needs objdump")
+@pytest.mark.skipif(
+    system.MACHINE != "x86_64" or not shutil.which("objdump"), reason="needs objdump"
+)
 def test_each_store_and_load_is_one_instruction(tmp_path: Path) -> None:
     path = tmp_path / "native.o"
     path.write_bytes(compile_in_process(native_ir("x86_64"), Target(*BASELINE["x86_64"], "")))
     text = subprocess.run(
-        ["objdump", "-d", "--no-show-raw-insn", str(path)], capture_output=True, text=True, check=True
+        ["objdump", "-d", "--no-show-raw-insn", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     body = {
         name: re.findall(r"^\s+[0-9a-f]+:\t(\w+)\s*(.*?)\s*$", lines, re.MULTILINE)

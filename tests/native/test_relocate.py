@@ -1,4 +1,4 @@
-"""Relocation kinds against ld.lld: the same object at the same addresses must give the same bytes."""
+"""Relocation kinds against ld.lld: one object at the same addresses must give the same bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import shutil
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from rawgpu.compiler_bridge.llvm import Target
 from rawgpu.errors import BadElf
 from rawgpu.native.elf import SHN_COMMON, SHT_NOBITS, Machine, ObjectFile, parse_object
 from rawgpu.native.image import Layout, plan, relocate
@@ -111,7 +113,7 @@ def compare(folder: Path, image: bytes, machine: Machine) -> int:
 
 @needs_lld
 @pytest.mark.parametrize("target", [X86_64, AARCH64], ids=lambda target: target.arch)
-def test_what_llvm_emits_is_relocated_as_the_linker_does(tmp_path, target) -> None:
+def test_what_llvm_emits_is_relocated_as_the_linker_does(tmp_path: Path, target: Target) -> None:
     assert compare(tmp_path, rich(target), Machine[target.arch.upper()]) >= 25
 
 
@@ -171,7 +173,7 @@ def every_kind(machine: int) -> bytes:
 
 @needs_lld
 @pytest.mark.parametrize("machine", list(Machine), ids=lambda machine: machine.name)
-def test_each_kind_is_relocated_as_the_linker_does(tmp_path, machine) -> None:
+def test_each_kind_is_relocated_as_the_linker_does(tmp_path: Path, machine: Machine) -> None:
     assert compare(tmp_path, every_kind(machine), machine) > 20
 
 
@@ -196,7 +198,7 @@ OUT_OF_RANGE = [
 
 
 @pytest.mark.parametrize(("machine", "kind", "value"), OUT_OF_RANGE)
-def test_a_value_that_does_not_fit_is_refused(machine, kind, value) -> None:
+def test_a_value_that_does_not_fit_is_refused(machine: Machine, kind: Any, value: Any) -> None:
     with pytest.raises(OutOfRange):
         KINDS[machine][kind].bits.put(bytearray(8), 0, value)
 

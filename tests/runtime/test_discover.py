@@ -27,14 +27,14 @@ def test_devices_open_by_name() -> None:
             assert gpu.properties.name == "cpu:0"
 
 
-def test_the_environment_names_the_default(monkeypatch) -> None:
+def test_the_environment_names_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAWGPU_DEVICE", "cpu:0")
     with rawgpu.open() as gpu:
         assert gpu.properties.name == "cpu:0"
 
 
 @pytest.mark.parametrize("name", ["cpu:1", "gpu:0", "cpu:x", ":", "cpu:0:0"])
-def test_an_unknown_name_is_refused_with_those_there_are(name) -> None:
+def test_an_unknown_name_is_refused_with_those_there_are(name: str) -> None:
     with pytest.raises(DeviceNotFound, match="cpu:0"):
         rawgpu.open(name)
 
@@ -47,7 +47,7 @@ def test_the_readmes_example_runs() -> None:
         assert (y.numpy() == 2).all()
 
 
-def test_vendors_without_a_driver_have_no_devices(monkeypatch) -> None:
+def test_vendors_without_a_driver_have_no_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(discover.VENDORS, "none", "rawgpu.none.driver.device")
     assert discover.driver("none") is None
     assert rawgpu.devices()

@@ -42,7 +42,7 @@ class Encoder:
     def launch(
         self, kernel: Any, words: list[int | Binding], keep: list[Any], blocks: int, work_ns: int
     ) -> int:
-        """Append a launch. `source` is the position of its first word until `layout` knows the address."""
+        """Append a launch. `source` is its first word's position until `Batch` knows an address."""
         start = len(self.words)
         for position, word in enumerate(words):
             if isinstance(word, Binding):

@@ -111,7 +111,7 @@ class CpuProgram:
         return bytes(system.ffi.buffer(system.ffi.cast("char *", address), size_bytes))
 
     def write_global(self, symbol: str, data: bytes) -> None:
-        """Overwrite a global from its start. Raises LaunchError for constants and for too many bytes."""
+        """Overwrite a global from its start; LaunchError for constants and for too many bytes."""
         address, size_bytes = self._global(symbol)
         if len(data) > size_bytes:
             raise LaunchError(f"{len(data)} bytes for global {symbol!r} of {size_bytes}")

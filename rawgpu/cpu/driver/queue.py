@@ -30,7 +30,7 @@ _DONE, _BLOCKED, _FAULT = int(Outcome.DONE), int(Outcome.BLOCKED), int(Outcome.F
 _TARGET, _SIZE = PACKET.word["target"], PACKET.word["size"]
 DIRECT_WORDS = 64
 CHECK_EVERY = 256
-"""Launches between looks at whether our fault handler is still on top; a look costs a system call."""
+"""Launches between looks at whether our handler is still on top; a look is a system call."""
 WAIT_SLICE_NS = 2_000_000
 """A blocked wait looks at the other queues at least this often."""
 
@@ -106,7 +106,7 @@ class CpuQueue:
         block: Grid = 1,
         work_ns: int = 0,
     ) -> None:
-        """Append a launch. `work_ns` is an estimate of its whole work: short ones stay on this thread."""
+        """Append a launch. Short ones, by the estimate `work_ns`, stay on this thread."""
         self._check_open()
         kernel = own_kernel(kernel, self._device)
         words = kernel.pack(arguments)
@@ -193,7 +193,7 @@ class CpuQueue:
         self._device.fault_net.ensure_installed()
         self.pending.append(batch)
         self.native.pending = 1
-        # Listed before it runs: a signal that comes between its last look and the listing is not lost.
+        # Listed before it runs: so a signal after its last look finds it in the list.
         self._device.blocked.add(self)
         self._device.advance()
 

@@ -64,9 +64,7 @@ class CpuRecording:
         self._launches.append(encoder.launch(kernel, words, keep, blocks, work_ns))
         return len(self._launches) - 1
 
-    def copy(
-        self, target: Argument, source: Argument, size_bytes: int
-    ) -> int:
+    def copy(self, target: Argument, source: Argument, size_bytes: int) -> int:
         return self._building().copy(target, source, size_bytes)
 
     def barrier(self) -> None:
@@ -106,8 +104,8 @@ class CpuRecording:
     def replay(self, bindings: Sequence[int] | Any = None, *, timings: bool = False) -> None:
         """Run all packets.
 
-        A uint64 array as `bindings` is read in place: pass the same array each time, with new contents, and
-        nothing is converted.
+        A uint64 array as `bindings` is read in place: pass the same array each time, with new
+        contents, and nothing is converted.
         """
         if bindings is not self._bindings:
             self._bind(bindings)
@@ -133,7 +131,7 @@ class CpuRecording:
             queue.fault = explain_batch(self._device, context, batch)
 
     def _prepare(self, timings: bool) -> None:
-        """Now and then, not at each replay: helpers, timings, and whether the fault net still holds."""
+        """What is not done at each replay: helpers, timings, a look at the fault net."""
         batch = self._batch
         assert batch is not None
         self._countdown = CHECK_EVERY

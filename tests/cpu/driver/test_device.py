@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,12 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def gpu():
+def gpu() -> Any:
     with CpuDevice() as device:
         yield device
 
 
-def test_saxpy_by_hand(gpu) -> None:
+def test_saxpy_by_hand(gpu: CpuDevice) -> None:
     n = 100_000
     numpy_x = np.arange(n, dtype=np.float32)
     numpy_y = np.ones(n, np.float32)
@@ -40,7 +41,7 @@ def test_saxpy_by_hand(gpu) -> None:
     np.testing.assert_array_equal(y.numpy(), 3 * numpy_x + 1)
 
 
-def test_every_scalar_type_reaches_the_kernel(gpu) -> None:
+def test_every_scalar_type_reaches_the_kernel(gpu: CpuDevice) -> None:
     out = gpu.array(np.zeros(8, np.uint64))
     gpu.load(signed())["words"](out, -1, 65535, -2, 1 << 40, 0.5, 1.0, True)
     assert out.numpy().tolist() == [
@@ -48,19 +49,19 @@ def test_every_scalar_type_reaches_the_kernel(gpu) -> None:
     ]  # fmt: skip
 
 
-def test_signatures_are_those_of_the_note(gpu) -> None:
+def test_signatures_are_those_of_the_note(gpu: CpuDevice) -> None:
     program = gpu.load(signed())
     assert set(program) == set(SIGNATURES)
     assert program["saxpy"].signature == tuple(SIGNATURES["saxpy"])
     assert gpu.load(unsigned())["saxpy"].signature is None
 
 
-def test_an_unknown_kernel_is_refused_with_the_names_there_are(gpu) -> None:
-    with pytest.raises(LaunchError, match="no kernel 'sacspy'; it has .*saxpy"):
+def test_an_unknown_kernel_is_refused_with_the_names_there_are(gpu: CpuDevice) -> None:
+    with pytest.raises(LaunchError, match=r"no kernel 'sacspy'; it has .*saxpy"):
         gpu.load(signed())["sacspy"]
 
 
-def test_a_note_about_a_kernel_that_is_not_there_is_refused(gpu) -> None:
+def test_a_note_about_a_kernel_that_is_not_there_is_refused(gpu: CpuDevice) -> None:
     from rawgpu.compiler_bridge.llvm import compile_in_process
 
     text = "define void @f(ptr %a, i64 %b, i64 %e) {\n  ret void\n}\n"
@@ -68,13 +69,13 @@ def test_a_note_about_a_kernel_that_is_not_there_is_refused(gpu) -> None:
         gpu.load(compile_in_process(text + signature_note_ir({"g": [Parameter("x", "pointer")]})))
 
 
-def test_what_is_no_elf_is_refused(gpu) -> None:
+def test_what_is_no_elf_is_refused(gpu: CpuDevice) -> None:
     for image in (b"", b"\x7fELF", bytes(1000)):
         with pytest.raises(BadElf):
             gpu.load(image)
 
 
-def test_arrays_keep_shape_and_type(gpu) -> None:
+def test_arrays_keep_shape_and_type(gpu: CpuDevice) -> None:
     for value in (
         np.arange(24, dtype=np.int16).reshape(2, 3, 4),
         np.arange(24, dtype=np.float64).reshape(4, 6).T,
@@ -92,7 +93,7 @@ def test_arrays_keep_shape_and_type(gpu) -> None:
         gpu.array(np.array([object()]))
 
 
-def test_globals_are_read_and_written(gpu) -> None:
+def test_globals_are_read_and_written(gpu: CpuDevice) -> None:
     program = gpu.load(signed())
     out = gpu.array(np.zeros(1, np.int32))
     assert np.frombuffer(program.read_global("table"), np.int32).tolist() == [1, 2, 3, 4]
@@ -110,7 +111,7 @@ def test_globals_are_read_and_written(gpu) -> None:
             program.write_global(symbol, data)
 
 
-def test_kernels_of_a_closed_program_go_on_but_the_program_refuses(gpu) -> None:
+def test_kernels_of_a_closed_program_go_on_but_the_program_refuses(gpu: CpuDevice) -> None:
     program = gpu.load(signed())
     add = program["add"]
     x = gpu.array(np.zeros(1, np.float32))
@@ -124,14 +125,14 @@ def test_kernels_of_a_closed_program_go_on_but_the_program_refuses(gpu) -> None:
         program.read_global("table")
 
 
-def test_buffers_keep_the_contract(gpu) -> None:
+def test_buffers_keep_the_contract(gpu: CpuDevice) -> None:
     buffer = gpu.alloc(10)
     assert isinstance(buffer, Buffer)
     assert buffer.device is gpu
     assert buffer.host_visible
 
 
-def test_properties_are_this_machines(gpu) -> None:
+def test_properties_are_this_machines(gpu: CpuDevice) -> None:
     facts = gpu.properties
     assert facts.compute_units == len(os.sched_getaffinity(0))
     assert facts.lanes in (4, 8, 16)
@@ -141,7 +142,7 @@ def test_properties_are_this_machines(gpu) -> None:
     assert set(gpu.target()) == {"triple", "cpu", "features"}
 
 
-def test_caches_are_read_from_sysfs(tmp_path) -> None:
+def test_caches_are_read_from_sysfs(tmp_path: Path) -> None:
     for i, (level, kind, size) in enumerate(
         [(1, "Data", "48K"), (1, "Instruction", "32K"), (2, "Unified", "2M"), (3, "Unified", "x")]
     ):
@@ -157,7 +158,7 @@ def test_caches_are_read_from_sysfs(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("names", "lanes"), [({"avx512f", "avx2"}, 16), ({"avx2"}, 8), ({"asimd"}, 4)]
 )
-def test_lanes_follow_the_widest_vector_unit(names, lanes) -> None:
+def test_lanes_follow_the_widest_vector_unit(names: Any, lanes: Any) -> None:
     assert host.vector_lanes(frozenset(names)) == lanes
 
 
@@ -211,7 +212,9 @@ def test_closing_gives_everything_back() -> None:
     assert mappings <= before[1] + 4  # the C library's own allocator may have grown
 
 
-def test_helpers_start_with_the_first_launch_that_could_use_them(monkeypatch) -> None:
+def test_helpers_start_with_the_first_launch_that_could_use_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("RAWGPU_THREADS", "3")
     before = held()[2]
     with CpuDevice() as gpu:
@@ -235,13 +238,15 @@ def guards() -> int:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "99999"])
-def test_an_impossible_number_of_threads_is_refused(monkeypatch, value) -> None:
+def test_an_impossible_number_of_threads_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
     monkeypatch.setenv("RAWGPU_THREADS", value)
     with pytest.raises(DeviceError, match="RAWGPU_THREADS"):
         CpuDevice()
 
 
-def test_a_thread_that_ends_gives_its_stacks_back(gpu) -> None:
+def test_a_thread_that_ends_gives_its_stacks_back(gpu: CpuDevice) -> None:
     kernels = gpu.load(signed())
     x = gpu.array(np.zeros(1, np.float32))
     kernels["add"](x, 1.0)

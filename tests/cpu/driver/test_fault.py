@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rawgpu.contract import Binding
 from rawgpu.cpu.driver.device import CpuDevice
+from rawgpu.cpu.driver.program import CpuProgram
 from rawgpu.errors import (
     ArithmeticFault,
     IllegalInstruction,
@@ -27,17 +29,17 @@ ON_X86 = system.MACHINE == "x86_64"
 
 
 @pytest.fixture
-def gpu():
+def gpu() -> Any:
     with CpuDevice() as device:
         yield device
 
 
 @pytest.fixture
-def kernels(gpu):
+def kernels(gpu: CpuDevice) -> Any:
     return gpu.load(signed())
 
 
-def fault_of(gpu: CpuDevice, kernel, *arguments, grid=1) -> KernelFault:
+def fault_of(gpu: CpuDevice, kernel: Any, *arguments: Any, grid: Any = 1) -> KernelFault:
     kernel(*arguments, grid=grid)
     with pytest.raises(KernelFault) as caught:
         gpu.synchronize()
@@ -45,13 +47,13 @@ def fault_of(gpu: CpuDevice, kernel, *arguments, grid=1) -> KernelFault:
     return caught.value
 
 
-def still_works(gpu: CpuDevice, kernels) -> None:
+def still_works(gpu: CpuDevice, kernels: CpuProgram) -> None:
     x = gpu.array(np.zeros(4, np.float32))
     kernels["add"](x, 2.0, grid=4)
     assert x.numpy().tolist() == [2.0] * 4
 
 
-def test_a_write_to_nowhere(gpu, kernels) -> None:
+def test_a_write_to_nowhere(gpu: CpuDevice, kernels: CpuProgram) -> None:
     fault = fault_of(gpu, kernels["write_to"], np.uint64(0x1230))
     assert isinstance(fault, PageFault)
     assert (fault.kernel, fault.address, fault.access) == ("write_to", 0x1230, "write")
@@ -61,40 +63,42 @@ def test_a_write_to_nowhere(gpu, kernels) -> None:
     still_works(gpu, kernels)
 
 
-def test_a_read_from_nowhere(gpu, kernels) -> None:
+def test_a_read_from_nowhere(gpu: CpuDevice, kernels: CpuProgram) -> None:
     fault = fault_of(gpu, kernels["read_from"], np.uint64(0x1000))
     assert (type(fault), fault.address, fault.access) == (PageFault, 0x1000, "read")
     assert fault.offset is not None
     assert 0 < fault.offset < 64
 
 
-def test_a_jump_to_nowhere(gpu, kernels) -> None:
+def test_a_jump_to_nowhere(gpu: CpuDevice, kernels: CpuProgram) -> None:
     fault = fault_of(gpu, kernels["jump_to"], np.uint64(0x4000))
     assert (type(fault), fault.address, fault.access) == (PageFault, 0x4000, "execute")
     assert fault.offset is None
     still_works(gpu, kernels)
 
 
-def test_a_jump_into_data(gpu, kernels) -> None:
+def test_a_jump_into_data(gpu: CpuDevice, kernels: CpuProgram) -> None:
     data = gpu.array(np.zeros(64, np.uint8))
     fault = fault_of(gpu, kernels["jump_to"], data)
     assert (type(fault), fault.address, fault.access) == (PageFault, data.address, "execute")
 
 
-def test_a_fault_inside_a_function_that_the_kernel_calls(gpu, kernels) -> None:
+def test_a_fault_inside_a_function_that_the_kernel_calls(
+    gpu: CpuDevice, kernels: CpuProgram
+) -> None:
     fault = fault_of(gpu, kernels["clear"], np.uint64(0x3000))
     assert (type(fault), fault.access, fault.offset) == (PageFault, "write", None)
     assert 0x3000 <= fault.address < 0x4000
 
 
 @pytest.mark.skipif(not ON_X86, reason="x86-64 has addresses that are not canonical")
-def test_an_address_that_is_not_canonical(gpu, kernels) -> None:
+def test_an_address_that_is_not_canonical(gpu: CpuDevice, kernels: CpuProgram) -> None:
     fault = fault_of(gpu, kernels["read_from"], np.uint64(1 << 60))
     assert fault.address is None
     assert "canonical" in str(fault)
 
 
-def test_an_illegal_instruction(gpu, kernels) -> None:
+def test_an_illegal_instruction(gpu: CpuDevice, kernels: CpuProgram) -> None:
     fault = fault_of(gpu, kernels["trap"])
     assert type(fault) is IllegalInstruction
     assert (fault.kernel, fault.address) == ("trap", None)
@@ -102,7 +106,7 @@ def test_an_illegal_instruction(gpu, kernels) -> None:
 
 
 @pytest.mark.skipif(not ON_X86, reason="AArch64 divides by zero without a fault")
-def test_a_division_by_zero(gpu, kernels) -> None:
+def test_a_division_by_zero(gpu: CpuDevice, kernels: CpuProgram) -> None:
     out = gpu.array(np.zeros(1, np.int64))
     fault = fault_of(gpu, kernels["divide"], out, 0)
     assert type(fault) is ArithmeticFault
@@ -110,14 +114,14 @@ def test_a_division_by_zero(gpu, kernels) -> None:
     assert out.numpy()[0] == 14
 
 
-def test_a_stack_overflow(gpu, kernels) -> None:
+def test_a_stack_overflow(gpu: CpuDevice, kernels: CpuProgram) -> None:
     out = gpu.array(np.zeros(1, np.int64))
     for _ in range(3):
         assert type(fault_of(gpu, kernels["recurse"], out)) is StackOverflow
     still_works(gpu, kernels)
 
 
-def test_the_nearest_allocation_is_named(gpu, kernels) -> None:
+def test_the_nearest_allocation_is_named(gpu: CpuDevice, kernels: CpuProgram) -> None:
     big = gpu.alloc(8 << 20)
     page = big.address + (1 << 20)
     system.protect_pages(page, system.PAGE_BYTES, system.PROT_NONE)
@@ -127,7 +131,7 @@ def test_the_nearest_allocation_is_named(gpu, kernels) -> None:
     assert fault.nearest in str(fault)
 
 
-def test_the_rest_of_a_faulting_submit_does_not_run(gpu, kernels) -> None:
+def test_the_rest_of_a_faulting_submit_does_not_run(gpu: CpuDevice, kernels: CpuProgram) -> None:
     x = gpu.array(np.zeros(1, np.float32))
     queue = gpu.queue()
     done = gpu.new_signal()
@@ -147,7 +151,9 @@ def test_the_rest_of_a_faulting_submit_does_not_run(gpu, kernels) -> None:
     assert x.numpy()[0] == 101.0
 
 
-def test_a_fault_in_a_recording_names_the_launch_and_spares_the_recording(gpu, kernels) -> None:
+def test_a_fault_in_a_recording_names_the_launch_and_spares_the_recording(
+    gpu: CpuDevice, kernels: CpuProgram
+) -> None:
     x = gpu.array(np.zeros(1, np.float32))
     queue = gpu.queue()
     recording = queue.record()
@@ -165,7 +171,7 @@ def test_a_fault_in_a_recording_names_the_launch_and_spares_the_recording(gpu, k
     assert room.read(4) == b"\1\0\0\0"
 
 
-def test_a_copy_from_a_bad_address_is_a_fault(gpu) -> None:
+def test_a_copy_from_a_bad_address_is_a_fault(gpu: CpuDevice) -> None:
     queue = gpu.queue()
     recording = queue.record()
     recording.copy(gpu.alloc(64), Binding(0), 64)
@@ -176,7 +182,9 @@ def test_a_copy_from_a_bad_address_is_a_fault(gpu) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1, 500, 999])
-def test_a_fault_in_a_shared_launch_stops_it_whoever_met_it(monkeypatch, which) -> None:
+def test_a_fault_in_a_shared_launch_stops_it_whoever_met_it(
+    monkeypatch: pytest.MonkeyPatch, which: Any
+) -> None:
     monkeypatch.setenv("RAWGPU_THREADS", "4")
     with CpuDevice() as gpu:
         kernels = gpu.load(signed())
@@ -190,12 +198,14 @@ def test_a_fault_in_a_shared_launch_stops_it_whoever_met_it(monkeypatch, which) 
         assert (counts.numpy() == 1).all()
 
 
-def test_faults_on_several_threads_at_once(gpu, kernels) -> None:
+def test_faults_on_several_threads_at_once(gpu: CpuDevice, kernels: CpuProgram) -> None:
     many_faults(gpu, kernels, each=200)
 
 
 @pytest.mark.full
-def test_ten_thousand_faults_on_three_threads_leak_nothing(gpu, kernels) -> None:
+def test_ten_thousand_faults_on_three_threads_leak_nothing(
+    gpu: CpuDevice, kernels: CpuProgram
+) -> None:
     many_faults(gpu, kernels, each=100)
     before = resident_bytes()
     many_faults(gpu, kernels, each=3400)
@@ -206,7 +216,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * system.PAGE_BYTES
 
 
-def many_faults(gpu: CpuDevice, kernels, each: int) -> None:
+def many_faults(gpu: CpuDevice, kernels: CpuProgram, each: int) -> None:
     counts: list[int] = []
     problems: list[BaseException] = []
 
@@ -262,7 +272,7 @@ if when == "again":
     faulthandler.disable()
     faulthandler.enable()
 
-def fault():
+def fault() -> Any:
     kernels["write_to"](np.uint64(64))
     try:
         gpu.synchronize()
@@ -291,7 +301,7 @@ def run_program(*arguments: str, flags: tuple[str, ...] = ()) -> subprocess.Comp
 
 
 @pytest.mark.parametrize("when", ["never", "before", "after", "between", "again"])
-def test_kernel_faults_are_caught_whenever_faulthandler_comes(when) -> None:
+def test_kernel_faults_are_caught_whenever_faulthandler_comes(when: str) -> None:
     done = run_program(when)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("caught") == 21
@@ -301,7 +311,7 @@ def test_kernel_faults_are_caught_whenever_faulthandler_comes(when) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after", "between", "again"])
-def test_a_real_crash_still_gives_faulthandlers_traceback(when) -> None:
+def test_a_real_crash_still_gives_faulthandlers_traceback(when: str) -> None:
     done = run_program(when, "crash")
     assert "alive" in done.stdout
     assert done.returncode == -11, (done.returncode, done.stderr)

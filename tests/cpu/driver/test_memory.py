@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import mmap
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,13 +26,13 @@ HUGE = 2 << 20
 
 
 @pytest.fixture
-def gpu():
+def gpu() -> Any:
     with CpuDevice() as device:
         yield device
 
 
 @given(st.integers(0, 1 << 40))
-def test_classes_leave_room_for_the_pad_and_waste_little(size_bytes) -> None:
+def test_classes_leave_room_for_the_pad_and_waste_little(size_bytes: int) -> None:
     capacity = class_bytes(size_bytes)
     assert capacity % 64 == 0
     assert capacity >= size_bytes + 64
@@ -39,7 +41,7 @@ def test_classes_leave_room_for_the_pad_and_waste_little(size_bytes) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 63, 64, 1000, 4096, 1 << 20, HUGE, 5 << 20])
-def test_blocks_are_aligned_and_padded(gpu, size_bytes) -> None:
+def test_blocks_are_aligned_and_padded(gpu: CpuDevice, size_bytes: int) -> None:
     buffer = gpu.alloc(size_bytes, MemoryKind.PINNED)
     assert buffer.address % 64 == 0
     if size_bytes >= HUGE:
@@ -51,7 +53,7 @@ def test_blocks_are_aligned_and_padded(gpu, size_bytes) -> None:
     assert block.segment.bytes[after : after + 64].nbytes == 64
 
 
-def test_what_is_written_is_read(gpu) -> None:
+def test_what_is_written_is_read(gpu: CpuDevice) -> None:
     buffer = gpu.alloc(100)
     buffer.write(bytes(range(100)))
     assert buffer.read() == bytes(range(100))
@@ -64,7 +66,7 @@ def test_what_is_written_is_read(gpu) -> None:
 
 
 @pytest.mark.parametrize(("size_bytes", "offset"), [(101, 0), (1, 100), (1, -1), (-1, 0)])
-def test_reads_and_writes_outside_are_refused(gpu, size_bytes, offset) -> None:
+def test_reads_and_writes_outside_are_refused(gpu: CpuDevice, size_bytes: int, offset: Any) -> None:
     buffer = gpu.alloc(100)
     with pytest.raises(DeviceError, match="outside"):
         buffer.read(size_bytes, offset)
@@ -73,14 +75,14 @@ def test_reads_and_writes_outside_are_refused(gpu, size_bytes, offset) -> None:
             buffer.write(bytes(size_bytes), offset)
 
 
-def test_a_view_is_the_memory_itself(gpu) -> None:
+def test_a_view_is_the_memory_itself(gpu: CpuDevice) -> None:
     buffer = gpu.alloc(16)
     view = buffer.view()
     view[3] = 9
     assert buffer.read()[3] == 9
 
 
-def test_freed_blocks_are_used_again(gpu) -> None:
+def test_freed_blocks_are_used_again(gpu: CpuDevice) -> None:
     buffer = gpu.alloc(10_000)
     address = buffer.address
     reused = gpu.memory().reused
@@ -90,7 +92,7 @@ def test_freed_blocks_are_used_again(gpu) -> None:
     assert gpu.memory().reused == reused + 1
 
 
-def test_the_last_reference_frees(gpu) -> None:
+def test_the_last_reference_frees(gpu: CpuDevice) -> None:
     before = gpu.memory()
     buffers = [gpu.alloc(size) for size in (10, 1000, 1 << 20, 3 << 20)]
     during = gpu.memory()
@@ -105,7 +107,7 @@ def test_the_last_reference_frees(gpu) -> None:
     assert gpu.memory().peak_bytes == after.in_use_bytes
 
 
-def test_trim_gives_cached_memory_back(gpu) -> None:
+def test_trim_gives_cached_memory_back(gpu: CpuDevice) -> None:
     keep = gpu.alloc(100)
     buffers = [gpu.alloc(16 << 20) for _ in range(4)]
     small = [gpu.alloc(1000) for _ in range(10_000)]
@@ -118,7 +120,7 @@ def test_trim_gives_cached_memory_back(gpu) -> None:
     gpu.alloc(1000).write(b"x")
 
 
-def test_a_view_keeps_its_memory(gpu) -> None:
+def test_a_view_keeps_its_memory(gpu: CpuDevice) -> None:
     view = gpu.alloc(64).view()
     view[:] = bytes([7]) * 64
     gc.collect()
@@ -137,7 +139,7 @@ def test_a_view_outlives_its_device() -> None:
     assert all((view == 5).all() for view in views)
 
 
-def test_closed_buffers_refuse(gpu) -> None:
+def test_closed_buffers_refuse(gpu: CpuDevice) -> None:
     buffer = gpu.alloc(4)
     buffer.close()
     buffer.close()
@@ -170,7 +172,7 @@ def test_a_closed_device_refuses() -> None:
             use()
 
 
-def test_pending_work_keeps_its_buffers(gpu) -> None:
+def test_pending_work_keeps_its_buffers(gpu: CpuDevice) -> None:
     add = gpu.load(signed())["add"]
     signal = gpu.new_signal()
     queue = gpu.queue()
@@ -191,7 +193,7 @@ def test_pending_work_keeps_its_buffers(gpu) -> None:
     assert all(f.numpy()[0] == 50 for f in filler)
 
 
-def test_a_limit_is_kept_and_trimmed_for(monkeypatch) -> None:
+def test_a_limit_is_kept_and_trimmed_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAWGPU_CPU_MEMORY", "64M")
     with CpuDevice() as gpu:
         assert gpu.properties.memory_bytes == 64 << 20
@@ -210,14 +212,14 @@ def test_a_limit_is_kept_and_trimmed_for(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [1 << 46, 1 << 62, (1 << 64) - 1, 1 << 70])
-def test_more_than_there_is_is_refused_and_all_goes_on(gpu, size_bytes) -> None:
+def test_more_than_there_is_is_refused_and_all_goes_on(gpu: CpuDevice, size_bytes: int) -> None:
     with pytest.raises(OutOfMemory) as caught:
         gpu.alloc(size_bytes)
     assert caught.value.requested_bytes == size_bytes
     assert len(gpu.alloc(1000).read()) == 1000
 
 
-def test_a_negative_size_is_refused(gpu) -> None:
+def test_a_negative_size_is_refused(gpu: CpuDevice) -> None:
     with pytest.raises(LaunchError):
         gpu.alloc(-1)
 
@@ -249,7 +251,7 @@ gpu.close()
     assert done.stdout == "True\n10 b'abc'\n", done.stderr
 
 
-def test_freeing_from_many_threads_keeps_the_books_right(gpu) -> None:
+def test_freeing_from_many_threads_keeps_the_books_right(gpu: CpuDevice) -> None:
     before = gpu.memory()
 
     def work() -> None:
@@ -268,7 +270,7 @@ def test_freeing_from_many_threads_keeps_the_books_right(gpu) -> None:
     assert (after.in_use_bytes, after.allocations) == (before.in_use_bytes, before.allocations)
 
 
-def test_no_two_live_blocks_overlap(gpu) -> None:
+def test_no_two_live_blocks_overlap(gpu: CpuDevice) -> None:
     rng = np.random.default_rng(5)
     live: list[tuple[int, int, object]] = []
     for _ in range(2000):
@@ -279,7 +281,7 @@ def test_no_two_live_blocks_overlap(gpu) -> None:
             buffer = gpu.alloc(size)
             live.append((buffer.address, buffer.address + size + 64, buffer))
     spans = sorted((low, high) for low, high, _ in live)
-    assert all(high <= low for (_, high), (low, _) in zip(spans, spans[1:], strict=False))
+    assert all(high <= low for (_, high), (low, _) in itertools.pairwise(spans))
 
 
 def test_the_nearest_buffer_is_described() -> None:
@@ -295,7 +297,7 @@ def test_the_nearest_buffer_is_described() -> None:
     allocator.close()
 
 
-def test_memory_is_anonymous_and_private(gpu) -> None:
+def test_memory_is_anonymous_and_private(gpu: CpuDevice) -> None:
     buffer = gpu.alloc(8 << 20)
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, flags, _, device, inode = line.split()[:5]

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rawgpu.contract import Binding, QueueKind
 from rawgpu.cpu.driver.device import CpuDevice
+from rawgpu.cpu.driver.program import CpuProgram
 from rawgpu.errors import DeviceClosed, FenceTimeout, LaunchError
 from tests.cpu.driver.kernels import signed
 
 
 @pytest.fixture
-def gpu():
+def gpu() -> Any:
     with CpuDevice() as device:
         yield device
 
 
 @pytest.fixture
-def kernels(gpu):
+def kernels(gpu: CpuDevice) -> Any:
     return gpu.load(signed())
 
 
-def test_nothing_runs_before_submit(gpu, kernels) -> None:
+def test_nothing_runs_before_submit(gpu: CpuDevice, kernels: CpuProgram) -> None:
     x = gpu.array(np.zeros(2, np.float32))
     queue = gpu.queue()
     queue.launch(kernels["add"], [x, 1.0], grid=2)
@@ -35,7 +37,7 @@ def test_nothing_runs_before_submit(gpu, kernels) -> None:
     assert x.numpy().tolist() == [1, 1]
 
 
-def test_packets_run_in_order(gpu, kernels) -> None:
+def test_packets_run_in_order(gpu: CpuDevice, kernels: CpuProgram) -> None:
     x, y = gpu.array(np.zeros(4, np.float32)), gpu.array(np.ones(4, np.float32))
     queue = gpu.queue(QueueKind.COPY)
     queue.fill(y.buffer, 0, 16)
@@ -49,7 +51,7 @@ def test_packets_run_in_order(gpu, kernels) -> None:
     assert y.numpy().tolist() == [2, 2, 0, 0]
 
 
-def test_timestamps_grow(gpu, kernels) -> None:
+def test_timestamps_grow(gpu: CpuDevice, kernels: CpuProgram) -> None:
     counts = gpu.array(np.zeros(1, np.int32))
     queue = gpu.queue()
     before = queue.timestamp()
@@ -61,7 +63,7 @@ def test_timestamps_grow(gpu, kernels) -> None:
     assert after.ns > before.ns > 0
 
 
-def test_a_signal_is_stored_when_the_queue_passes_it(gpu) -> None:
+def test_a_signal_is_stored_when_the_queue_passes_it(gpu: CpuDevice) -> None:
     signal = gpu.new_signal(5)
     queue = gpu.queue()
     queue.signal(signal, 9)
@@ -72,7 +74,9 @@ def test_a_signal_is_stored_when_the_queue_passes_it(gpu) -> None:
 
 
 @pytest.mark.parametrize("waiter_first", [True, False])
-def test_queues_meet_through_signals_in_either_order_of_submits(gpu, kernels, waiter_first) -> None:
+def test_queues_meet_through_signals_in_either_order_of_submits(
+    gpu: CpuDevice, kernels: CpuProgram, waiter_first: Any
+) -> None:
     x = gpu.array(np.zeros(1, np.float32))
     signal = gpu.new_signal()
     first, second = gpu.queue(), gpu.queue()
@@ -87,7 +91,7 @@ def test_queues_meet_through_signals_in_either_order_of_submits(gpu, kernels, wa
     assert x.numpy()[0] == 11.0
 
 
-def test_queues_may_take_turns_many_times(gpu, kernels) -> None:
+def test_queues_may_take_turns_many_times(gpu: CpuDevice, kernels: CpuProgram) -> None:
     x = gpu.array(np.zeros(1, np.float32))
     ping, pong = gpu.new_signal(), gpu.new_signal()
     left, right = gpu.queue(), gpu.queue()
@@ -104,7 +108,7 @@ def test_queues_may_take_turns_many_times(gpu, kernels) -> None:
     assert x.numpy()[0] == 100.0
 
 
-def test_looking_at_a_signal_lets_blocked_queues_go_on(gpu) -> None:
+def test_looking_at_a_signal_lets_blocked_queues_go_on(gpu: CpuDevice) -> None:
     first, second = gpu.new_signal(), gpu.new_signal()
     queue = gpu.queue()
     queue.wait(first, 1)
@@ -117,7 +121,7 @@ def test_looking_at_a_signal_lets_blocked_queues_go_on(gpu) -> None:
     assert second.value == 1
 
 
-def test_a_wait_that_never_ends_times_out_and_says_where(gpu) -> None:
+def test_a_wait_that_never_ends_times_out_and_says_where(gpu: CpuDevice) -> None:
     signal = gpu.new_signal()
     queue = gpu.queue()
     queue.wait(signal, 3)
@@ -135,7 +139,9 @@ def test_a_wait_that_never_ends_times_out_and_says_where(gpu) -> None:
     queue.synchronize()
 
 
-def test_a_wait_for_a_signal_whose_queue_faulted_raises_that_fault(gpu, kernels) -> None:
+def test_a_wait_for_a_signal_whose_queue_faulted_raises_that_fault(
+    gpu: CpuDevice, kernels: CpuProgram
+) -> None:
     from rawgpu.errors import IllegalInstruction
 
     signal = gpu.new_signal()
@@ -151,7 +157,7 @@ def test_a_wait_for_a_signal_whose_queue_faulted_raises_that_fault(gpu, kernels)
         queue.synchronize()
 
 
-def test_another_thread_can_signal(gpu, kernels) -> None:
+def test_another_thread_can_signal(gpu: CpuDevice, kernels: CpuProgram) -> None:
     x = gpu.array(np.zeros(1, np.float32))
     signal = gpu.new_signal()
     queue = gpu.queue()
@@ -172,7 +178,7 @@ def test_another_thread_can_signal(gpu, kernels) -> None:
     assert x.numpy()[0] == 5.0
 
 
-def test_many_threads_with_queues_of_their_own(gpu, kernels) -> None:
+def test_many_threads_with_queues_of_their_own(gpu: CpuDevice, kernels: CpuProgram) -> None:
     problems: list[BaseException] = []
 
     def work(seed: int) -> None:
@@ -198,7 +204,7 @@ def test_many_threads_with_queues_of_their_own(gpu, kernels) -> None:
     assert not problems, problems
 
 
-def test_many_threads_on_one_queue_lose_nothing(gpu, kernels) -> None:
+def test_many_threads_on_one_queue_lose_nothing(gpu: CpuDevice, kernels: CpuProgram) -> None:
     x = gpu.array(np.zeros(1, np.float32))
     queue = gpu.queue()
     recording = queue.record()
@@ -217,7 +223,7 @@ def test_many_threads_on_one_queue_lose_nothing(gpu, kernels) -> None:
     assert x.numpy()[0] == 2000.0
 
 
-def test_many_threads_may_launch_by_hand(gpu, kernels) -> None:
+def test_many_threads_may_launch_by_hand(gpu: CpuDevice, kernels: CpuProgram) -> None:
     x = gpu.array(np.zeros(1, np.float32))
     threads = [
         threading.Thread(target=lambda: [kernels["add"](x, 1.0) for _ in range(300)])
@@ -230,7 +236,9 @@ def test_many_threads_may_launch_by_hand(gpu, kernels) -> None:
     assert x.numpy()[0] == 1200.0
 
 
-def test_a_launch_by_hand_waits_its_turn_behind_a_blocked_queue(gpu, kernels) -> None:
+def test_a_launch_by_hand_waits_its_turn_behind_a_blocked_queue(
+    gpu: CpuDevice, kernels: CpuProgram
+) -> None:
     # The device's own queue is never blocked, so a queue of ours stands in for it.
     x = gpu.array(np.zeros(1, np.float32))
     signal = gpu.new_signal()
@@ -246,7 +254,7 @@ def test_a_launch_by_hand_waits_its_turn_behind_a_blocked_queue(gpu, kernels) ->
     assert x.numpy()[0] == 3.0
 
 
-def test_shared_launches_run_each_block_once(monkeypatch) -> None:
+def test_shared_launches_run_each_block_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAWGPU_THREADS", "3")
     with CpuDevice() as gpu:
         kernels = gpu.load(signed())
@@ -260,7 +268,7 @@ def test_shared_launches_run_each_block_once(monkeypatch) -> None:
             assert (counts.numpy() == 3).all()
 
 
-def test_grids_of_several_sizes_multiply(gpu, kernels) -> None:
+def test_grids_of_several_sizes_multiply(gpu: CpuDevice, kernels: CpuProgram) -> None:
     counts = gpu.array(np.zeros(24, np.int32))
     kernels["count"](counts, 1, grid=(2, 3, 4))
     assert (counts.numpy() == 1).all()
@@ -282,7 +290,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("build", "says"), REFUSED)
-def test_what_does_not_fit_is_refused_and_nothing_is_submitted(gpu, kernels, build, says) -> None:
+def test_what_does_not_fit_is_refused_and_nothing_is_submitted(
+    gpu: CpuDevice, kernels: CpuProgram, build: Any, says: str
+) -> None:
     x = gpu.array(np.zeros(4, np.float32))
     queue = gpu.queue()
     with pytest.raises(LaunchError, match=says):
@@ -292,12 +302,12 @@ def test_what_does_not_fit_is_refused_and_nothing_is_submitted(gpu, kernels, bui
     assert x.numpy().tolist() == [0] * 4
 
 
-def test_a_kernel_of_another_device_is_refused(gpu, kernels) -> None:
+def test_a_kernel_of_another_device_is_refused(gpu: CpuDevice, kernels: CpuProgram) -> None:
     with CpuDevice() as other, pytest.raises(LaunchError, match="another device"):
         other.queue().launch(kernels["trap"], [])
 
 
-def test_a_closed_queue_refuses(gpu, kernels) -> None:
+def test_a_closed_queue_refuses(gpu: CpuDevice, kernels: CpuProgram) -> None:
     queue = gpu.queue()
     recording = queue.record()
     recording.launch(kernels["add"], [gpu.alloc(4), 1.0])

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rawgpu.contract import Binding
 from rawgpu.cpu.driver.device import CpuDevice
+from rawgpu.cpu.driver.program import CpuProgram
+from rawgpu.cpu.driver.queue import CpuQueue
 from rawgpu.errors import DeviceClosed, LaunchError
 from rawgpu.native import system
 from tests.cpu.driver.kernels import signed, unsigned
 
 
 @pytest.fixture
-def gpu():
+def gpu() -> Any:
     with CpuDevice() as device:
         yield device
 
 
 @pytest.fixture
-def kernels(gpu):
+def kernels(gpu: CpuDevice) -> Any:
     return gpu.load(signed())
 
 
 @pytest.fixture
-def queue(gpu):
+def queue(gpu: CpuDevice) -> Any:
     return gpu.queue()
 
 
-def zeros(gpu, count=4):
+def zeros(gpu: CpuDevice, count: Any = 4) -> Any:
     return gpu.array(np.zeros(count, np.float32))
 
 
-def test_a_recording_replays_as_often_as_asked(gpu, kernels, queue) -> None:
+def test_a_recording_replays_as_often_as_asked(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     x = zeros(gpu)
     recording = queue.record()
     assert recording.launch(kernels["add"], [x, 1.0], grid=4) == 0
@@ -47,7 +52,9 @@ def test_a_recording_replays_as_often_as_asked(gpu, kernels, queue) -> None:
 
 
 @pytest.mark.parametrize("form", ["list", "tuple", "numpy", "cffi"])
-def test_bindings_come_as_any_sequence(gpu, kernels, queue, form) -> None:
+def test_bindings_come_as_any_sequence(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue, form: Any
+) -> None:
     x, y = zeros(gpu), zeros(gpu)
     recording = queue.record()
     recording.launch(kernels["add"], [Binding(0), 1.0], grid=2)
@@ -66,7 +73,9 @@ def test_bindings_come_as_any_sequence(gpu, kernels, queue, form) -> None:
     assert x.numpy().tolist() == [1, 1, 4, 4]
 
 
-def test_a_reused_array_of_bindings_is_read_anew(gpu, kernels, queue) -> None:
+def test_a_reused_array_of_bindings_is_read_anew(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     x, y = zeros(gpu, 1), zeros(gpu, 1)
     recording = queue.record()
     recording.launch(kernels["add"], [Binding(0), 1.0])
@@ -79,7 +88,9 @@ def test_a_reused_array_of_bindings_is_read_anew(gpu, kernels, queue) -> None:
     assert (x.numpy()[0], y.numpy()[0]) == (2.0, 2.0)
 
 
-def test_too_few_or_wrong_bindings_are_refused(gpu, kernels, queue) -> None:
+def test_too_few_or_wrong_bindings_are_refused(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     recording = queue.record()
     recording.launch(kernels["add"], [Binding(1), 1.0])
     with pytest.raises(LaunchError, match="needs 2 bindings and got 0"):
@@ -92,7 +103,9 @@ def test_too_few_or_wrong_bindings_are_refused(gpu, kernels, queue) -> None:
         recording.replay(np.zeros(4, np.uint64)[::2])
 
 
-def test_patching_changes_all_replays_from_then_on(gpu, kernels, queue) -> None:
+def test_patching_changes_all_replays_from_then_on(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     x, y = zeros(gpu), zeros(gpu)
     recording = queue.record()
     recording.launch(kernels["add"], [x, 1.0], grid=4)
@@ -106,7 +119,9 @@ def test_patching_changes_all_replays_from_then_on(gpu, kernels, queue) -> None:
     assert (x.numpy()[0], y.numpy()[0]) == (11.5, 10.0)
 
 
-def test_patching_turns_bindings_into_values_and_back(gpu, kernels, queue) -> None:
+def test_patching_turns_bindings_into_values_and_back(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     x, y = zeros(gpu, 1), zeros(gpu, 1)
     recording = queue.record()
     recording.launch(kernels["add"], [Binding(0), 1.0])
@@ -118,7 +133,7 @@ def test_patching_turns_bindings_into_values_and_back(gpu, kernels, queue) -> No
     assert (x.numpy()[0], y.numpy()[0]) == (2.0, 1.0)
 
 
-def test_wrong_patches_are_refused(gpu, kernels, queue) -> None:
+def test_wrong_patches_are_refused(gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue) -> None:
     recording = queue.record()
     recording.launch(kernels["add"], [zeros(gpu), 1.0])
     for launch, argument, value in [(1, 0, 1.0), (-1, 0, 1.0), (0, 2, 1.0), (0, 1, np.int32(1))]:
@@ -127,7 +142,9 @@ def test_wrong_patches_are_refused(gpu, kernels, queue) -> None:
     recording.replay()
 
 
-def test_launches_can_be_appended_after_a_replay(gpu, kernels, queue) -> None:
+def test_launches_can_be_appended_after_a_replay(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     x = zeros(gpu, 1)
     recording = queue.record()
     recording.launch(kernels["add"], [x, 1.0])
@@ -137,14 +154,16 @@ def test_launches_can_be_appended_after_a_replay(gpu, kernels, queue) -> None:
     assert x.numpy()[0] == 12.0
 
 
-def test_an_empty_recording_replays(queue) -> None:
+def test_an_empty_recording_replays(queue: CpuQueue) -> None:
     recording = queue.record()
     recording.replay()
     recording.replay()
     queue.synchronize()
 
 
-def test_timings_are_per_launch_and_only_when_asked(gpu, kernels, queue) -> None:
+def test_timings_are_per_launch_and_only_when_asked(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     counts = gpu.array(np.zeros(1, np.int32))
     recording = queue.record()
     recording.launch(kernels["count"], [counts, 1])
@@ -161,7 +180,9 @@ def test_timings_are_per_launch_and_only_when_asked(gpu, kernels, queue) -> None
     assert counts.numpy()[0] == 6
 
 
-def test_a_replay_behind_a_blocked_queue_keeps_its_bindings(gpu, kernels, queue) -> None:
+def test_a_replay_behind_a_blocked_queue_keeps_its_bindings(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     x, y = zeros(gpu, 1), zeros(gpu, 1)
     signal = gpu.new_signal()
     recording = queue.record()
@@ -182,7 +203,9 @@ def test_a_replay_behind_a_blocked_queue_keeps_its_bindings(gpu, kernels, queue)
     assert len(recording.timings_ns()) == 2
 
 
-def test_a_chain_of_ten_thousand_launches(gpu, kernels, queue) -> None:
+def test_a_chain_of_ten_thousand_launches(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     x = zeros(gpu, 1)
     recording = queue.record()
     for _ in range(10_000):
@@ -193,7 +216,9 @@ def test_a_chain_of_ten_thousand_launches(gpu, kernels, queue) -> None:
     assert x.numpy()[0] == 3 * 9999 + 0 + 1 + 2
 
 
-def test_buffers_of_a_recording_outlive_their_last_other_reference(gpu, kernels, queue) -> None:
+def test_buffers_of_a_recording_outlive_their_last_other_reference(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     recording = queue.record()
     x = gpu.array(np.zeros(1, np.float32))
     address = x.address
@@ -207,7 +232,9 @@ def test_buffers_of_a_recording_outlive_their_last_other_reference(gpu, kernels,
     assert all(other.numpy()[0] == 7 for other in others)
 
 
-def test_a_closed_recording_refuses_and_frees(gpu, kernels, queue) -> None:
+def test_a_closed_recording_refuses_and_frees(
+    gpu: CpuDevice, kernels: CpuProgram, queue: CpuQueue
+) -> None:
     recording = queue.record()
     recording.launch(kernels["add"], [gpu.array(np.zeros(1, np.float32)), 1.0])
     recording.replay()
@@ -221,7 +248,7 @@ def test_a_closed_recording_refuses_and_frees(gpu, kernels, queue) -> None:
             use()
 
 
-def test_without_signatures_scalars_must_be_numpys(gpu, queue) -> None:
+def test_without_signatures_scalars_must_be_numpys(gpu: CpuDevice, queue: CpuQueue) -> None:
     kernels = gpu.load(unsigned())
     x = zeros(gpu, 1)
     recording = queue.record()
