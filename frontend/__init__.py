@@ -103,4 +103,5 @@ __all__ = [
     "uniform",
     "grad",
     "no_grad",
+    "jit",
 ]

@@ -17,8 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-import frontend
-from frontend import Tensor, engine, nn, optim
+from frontend import Tensor, engine, jit, manual_seed, nn, no_grad, optim
 from frontend.datasets import digits
 
 R = TypeVar("R")
@@ -86,7 +85,8 @@ class Reader(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Scores of shape (n, 10) for images of shape (n, 1, 8, 8)."""
         hidden = self.shapes(self.strokes(images).relu()).relu()
-        return self.scores(hidden.max_pool2d(2).flatten(1))
+        scores: Tensor = self.scores(hidden.max_pool2d(2).flatten(1))
+        return scores
 
 
 def prepare(images: NDArray[Any], device: str) -> Tensor:
@@ -98,7 +98,7 @@ class Replica:
     """A copy of the network on one device, with the data beside it."""
 
     def __init__(self, device: str, data: Data, plan: Plan, seed: int) -> None:
-        frontend.manual_seed(seed)
+        manual_seed(seed)
         self.device = device
         self.model = Reader().to(device)
         self.optimizer = optim.Adam(self.model.parameters(), lr=plan.rate)
@@ -109,13 +109,13 @@ class Replica:
         """Gradients of the loss over the images that `part` numbers, as its share of a batch."""
         self.optimizer.zero_grad()
         scores = self.model(self.images[part])
-        loss = scores.cross_entropy(self.labels[part], reduction="sum") / batch
+        loss: Tensor = scores.cross_entropy(self.labels[part], reduction="sum") / batch
         loss.backward()
         return loss
 
     def read(self, images: NDArray[Any]) -> list[int]:
         """What the network takes each image for."""
-        with frontend.no_grad():
+        with no_grad():
             guesses: list[int] = self.model(prepare(images, self.device)).argmax(1).tolist()
         return guesses
 
@@ -133,7 +133,7 @@ def share_gradients(replicas: Sequence[Replica]) -> None:
 def recorded_step(replicas: Sequence[Replica], batch: int) -> Callable[[list[Tensor]], Tensor]:
     """One training step on parts of a batch, one for each copy; recorded once, then replayed."""
 
-    @frontend.jit
+    @jit
     def step(parts: list[Tensor]) -> Tensor:
         losses = [r.learn_from(part, batch) for r, part in zip(replicas, parts, strict=True)]
         if len(replicas) > 1:
@@ -163,7 +163,7 @@ def batches(count: int, plan: Plan, seed: int) -> Iterator[list[int]]:
 
 def loaded(devices: Sequence[str]) -> dict[str, str]:
     """Every kernel that the devices have loaded so far: its name, by its text."""
-    found = {}
+    found: dict[str, str] = {}
     for device in devices:
         found |= {text: kernel.name for text, kernel in engine.opened(device).kernels.items()}
     return found

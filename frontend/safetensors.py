@@ -18,6 +18,7 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn
@@ -215,6 +216,7 @@ class File(Mapping[str, Tensor]):
         self.path = os.fspath(path)
         self.device = c.resolved_device(device)
         self._map: mmap.mmap | bytes = b""
+        self._closed = False
         try:
             with open(self.path, "rb") as stream:
                 if os.fstat(stream.fileno()).st_size:  # an empty file cannot be mapped
@@ -222,7 +224,9 @@ class File(Mapping[str, Tensor]):
             self.header = read_header(self._map)
         except BadSafetensors as error:
             self.close()
-            raise BadSafetensors(f"{self.path}: {error.message}", hint=error.hint) from None
+            named = BadSafetensors(f"{self.path}: {error.message}", hint=error.hint)
+            named.offset = error.offset  # which the message has already
+            raise named from None
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -231,18 +235,22 @@ class File(Mapping[str, Tensor]):
 
     def raw(self, name: str) -> np.ndarray[Any, Any]:
         """A copy of a tensor's bytes as uint8. Raises KeyError."""
-        entry = self.header.entries[name]
-        return np.frombuffer(self._map[entry.start : entry.end], np.uint8)
+        return np.frombuffer(bytes(self._view(self.header.entries[name])), np.uint8)
 
     def __getitem__(self, name: str) -> Tensor:
         entry = self.header.entries[name]
-        data = self._map[entry.start : entry.end]
-        if entry.dtype is dt.bool_ and data.translate(None, b"\x00\x01"):
+        data = self._view(entry)
+        if entry.dtype is dt.bool_ and bytes(data).translate(None, b"\x00\x01"):
             raise BadSafetensors(
                 f"{self.path}: tensor {_short(name)}: a bool is neither 0 nor 1",
                 offset=entry.start,
             )
         return from_bytes(data, entry.shape, entry.dtype, self.device)
+
+    def _view(self, entry: Entry) -> memoryview:
+        if self._closed:
+            raise OperationError(f"{self.path}: the file was closed")
+        return memoryview(self._map)[entry.start : entry.end]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.header.entries)
@@ -252,8 +260,10 @@ class File(Mapping[str, Tensor]):
 
     def close(self) -> None:
         """Unmap the file; tensors that were read stay."""
+        self._closed = True
         if isinstance(self._map, mmap.mmap):
-            self._map.close()
+            with suppress(BufferError):  # an error's traceback holds a view: unmapped with it
+                self._map.close()
         self._map = b""
 
     def __enter__(self) -> File:
@@ -268,7 +278,9 @@ class File(Mapping[str, Tensor]):
         self.close()
 
 
-def from_bytes(data: bytes, shape: tuple[int, ...], dtype: DType, device: str) -> Tensor:
+def from_bytes(
+    data: bytes | memoryview, shape: tuple[int, ...], dtype: DType, device: str
+) -> Tensor:
     """A tensor of little-endian, row-major bytes; their number is right."""
     from frontend import engine
 
@@ -329,7 +341,7 @@ def to_bytes(tensor: Tensor) -> memoryview:
     array = np.ascontiguousarray(engine.to_host(placed(tensor.node, tensor.device)))
     if sys.byteorder == "big":
         array = array.astype(array.dtype.newbyteorder("<"))
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _check_saved(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

@@ -260,8 +260,13 @@ class DeviceArray:
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """The contents, copied, after everything submitted that writes them."""
-        data = bytearray(self.buffer.read(self.nbytes))
-        return np.frombuffer(data, self.dtype).reshape(self.shape)
+        if self.buffer.host_visible:
+            self.buffer.device.synchronize()
+            data: Any = self.buffer.view()
+            return np.frombuffer(data, self.dtype, self.size).reshape(self.shape).copy()
+        return np.frombuffer(bytearray(self.buffer.read(self.nbytes)), self.dtype).reshape(
+            self.shape
+        )
 
     def close(self) -> None:
         self.buffer.close()

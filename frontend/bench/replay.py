@@ -1,9 +1,9 @@
 """A computation that is replayed: planned and recorded once, run again into the same memory.
 
-`prepare` takes several graphs of one form over different leaves, so that a benchmark can go from one set of inputs
-to the next and nothing can be packed or remembered from the call before.
+`prepare` takes several graphs of one form over different leaves, so that a benchmark can go from
+one set of inputs to the next and nothing can be packed or remembered from the call before.
 
-    calls = prepare([[x + 1] for x in inputs], "cpu:0")
+    calls = prepare([[x + 1] for x in inputs])
     calls[0]()                # computes; no allocation, no planning
     calls[0].read(0)          # the first result as an array
 """
@@ -17,33 +17,14 @@ import numpy as np
 
 from frontend import engine
 from frontend.dtype import DType
-from frontend.graph.node import Node
+from frontend.graph.node import Node, Op
 from frontend.schedule.plan import Plan, Step, signature
 from frontend.tensor import Tensor
-
-
-class Replay:
-    """A recorded computation on leaves of its own. Calling it runs it; results lie in shared memory."""
-
-    def __init__(self, run: engine.Run, words: np.ndarray[Any, Any], results: list[Result]) -> None:
-        self._run = run  # owns what the recordings were made of
-        self._words = words
-        self.results = results
-        self._recordings = [part for part in run._segments if not isinstance(part, Step)]
-        assert len(self._recordings) == len(run._segments), "a benchmark stays on one device"
-
-    def __call__(self) -> None:
-        """Compute the results from the leaves, and return when they are there."""
-        for recording in self._recordings:
-            recording.replay(self._words)
-
-    def read(self, number: int) -> np.ndarray[Any, Any]:
-        """A copy of result `number`, which the last call of any sibling has written."""
-        return self.results[number].read()
+from rawgpu.contract import Recording
 
 
 class Result:
-    """Memory for one result."""
+    """Memory for one result, which every replay of a family writes."""
 
     def __init__(self, storage: engine.Storage, shape: tuple[int, ...], dtype: DType) -> None:
         self.storage = storage
@@ -56,51 +37,80 @@ class Result:
         return np.frombuffer(data, dtype=self.dtype.numpy).reshape(self.shape)
 
 
-def prepare(variants: Sequence[Sequence[Tensor]], device: str) -> list[Replay]:
+class Replay:
+    """A recorded computation on leaves of its own; calling it runs it."""
+
+    def __init__(self, run: engine.Run, words: np.ndarray[Any, Any], results: list[Result]) -> None:
+        self._run = run  # owns the kernels that the recordings launch
+        self._words = words
+        self._recordings: list[Recording] = []
+        for part in run._segments:
+            assert not isinstance(part, Step), "a benchmark stays on one device"
+            self._recordings.append(part)
+        self.results = results
+
+    def __call__(self) -> None:
+        """Compute the results from the leaves, and return when they are there."""
+        for recording in self._recordings:
+            recording.replay(self._words)
+
+    def read(self, number: int) -> np.ndarray[Any, Any]:
+        """A copy of result `number`, which the last call of the family has written."""
+        return self.results[number].read()
+
+
+class _Memory:
+    """What the replays of one family share: the results and the temporaries."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.results = {
+            p.number: _allocated(p.device, p.size_bytes) for p in plan.places if p.kind == "result"
+        }
+        self.arenas = {device: _allocated(device, size) for device, size in plan.arenas.items()}
+
+
+def _allocated(device: str, size_bytes: int) -> engine.Storage:
+    return engine.Storage(engine.opened(device).alloc(size_bytes), size_bytes)
+
+
+def prepare(variants: Sequence[Sequence[Tensor]]) -> list[Replay]:
     """One replay for each variant: results of one form over leaves of their own.
 
-    All variants write to the same results. The leaves must be realised.
+    The leaves must be realised.
     """
-    form: tuple[object, ...] | None = None
-    plan = Plan()
-    shared: dict[int, engine.Storage] = {}
+    plan: Plan | None = None
+    first: tuple[object, ...] = ()
     replays: list[Replay] = []
     for tensors in variants:
         wanted = [t.node for t in tensors]
         roots = list(dict.fromkeys(engine.base(n) for n in wanted))
-        own_form, leaves = signature(roots)
-        if form is None:
-            form = own_form
-            plan = engine._find_plan(form, roots)
-            shared = _allocate(plan, device)
-        assert own_form == form, "the variants of a benchmark have one form"
+        assert all(n.op is not Op.BUFFER for n in roots), "nothing to compute"
+        form, leaves = signature(roots)
+        if plan is None:
+            first, plan = form, engine.find_plan(form, roots)
+            memory = _Memory(plan)
+        assert form == first, "the variants of a benchmark have one form"
         run = engine.Run(plan)
-        words = np.zeros_like(run._words)
-        for number, binding in run._leaves:
-            words[binding] = leaves[number].storage.address
-        for number, binding, _, _ in run._allocated:
-            words[binding] = shared[number].address
-        for binding, _, _ in run._arenas:
-            words[binding] = shared[-1].address
-        replays.append(Replay(run, words, _results(wanted, roots, shared)))
+        words = _bound(run, leaves, memory)
+        replays.append(Replay(run, words, _results(wanted, roots, memory)))
     return replays
 
 
-def _allocate(plan: Plan, device: str) -> dict[int, engine.Storage]:
-    """Memory for each result by its number, and for the temporaries as number -1."""
-    where = engine.opened(device)
-    sizes = {p.number: p.size_bytes for p in plan.places if p.kind == "result"}
-    if plan.arenas:
-        (sizes[-1],) = plan.arenas.values()
-    return {n: engine.Storage(where.alloc(size), size) for n, size in sizes.items()}
+def _bound(run: engine.Run, leaves: Sequence[Node], memory: _Memory) -> np.ndarray[Any, Any]:
+    """The addresses that the run's recordings take, by their binding."""
+    words = np.zeros_like(run._words)
+    for place, binding in zip(run.plan.places, run._binding, strict=True):
+        if place.kind == "leaf":
+            words[binding] = leaves[place.number].storage.address
+        elif place.kind == "result":
+            words[binding] = memory.results[place.number].address
+        elif place.device in memory.arenas:
+            words[binding] = memory.arenas[place.device].address
+    return words
 
 
-def _results(
-    wanted: Sequence[Node], roots: Sequence[Node], shared: dict[int, engine.Storage]
-) -> list[Result]:
-    found = []
-    for node in wanted:
-        root = engine.base(node)
-        storage = root.storage if root.storage is not None else shared[roots.index(root)]
-        found.append(Result(storage, node.shape, node.dtype))
-    return found
+def _results(wanted: Sequence[Node], roots: Sequence[Node], memory: _Memory) -> list[Result]:
+    return [
+        Result(memory.results[roots.index(engine.base(node))], node.shape, node.dtype)
+        for node in wanted
+    ]

@@ -1,7 +1,7 @@
 """The operations whose speed is measured: what we call, what PyTorch calls, and on what.
 
-Each row has its call of ours, PyTorch's default call, which makes a fresh result, and the same call into a given result
-where PyTorch has one. `torch` is passed in: nothing here imports it.
+Each row has its call of ours, PyTorch's default call, which makes a fresh result, and the same call
+into a given result where PyTorch has one. `torch` is passed in: nothing here imports it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Row:
     torch_out: Callable[..., Any] | None = None
     """Called with the torch module, the result to write, and the inputs."""
     tolerance: float = 0.0
-    """Largest difference from float64 that is right, relative to the largest magnitude of the result."""
+    """Largest difference from float64 that is right, relative to the result's largest magnitude."""
 
 
 def every_row() -> list[Row]:
@@ -104,7 +104,7 @@ def _elementwise() -> Iterator[Row]:
 
 
 def _reductions() -> Iterator[Row]:
-    # between 0 and 2, so that a sum is of the size of its terms and its relative error means something
+    # from 0 to 2: a sum of both signs may come out near zero, where a relative error says nothing
     for n in (256, 2048, 4096):
         yield Row(
             f"sum_{n}", _square(n, low=0.0), lambda a: a.sum(), lambda t, a: a.sum(), tolerance=2e-6
@@ -148,7 +148,10 @@ def _whole_rows() -> Iterator[Row]:
         )  # fmt: skip
     yield Row(
         "cumsum_rows_1024", _square(1024, low=0.0),
-        lambda a: a.cumsum(1), lambda t, a: a.cumsum(1), lambda t, o, a: t.cumsum(a, 1, out=o), 1e-5,
+        lambda a: a.cumsum(1),
+        lambda t, a: a.cumsum(1),
+        lambda t, o, a: t.cumsum(a, 1, out=o),
+        1e-5,
     )  # fmt: skip
 
 

@@ -1,10 +1,11 @@
 """`rawgpu bench speed`: our operations and PyTorch's, timed turn by turn in one run.
 
-Ours is a recorded replay: the graph is planned, compiled and recorded first, then run into the same memory. PyTorch
-is timed twice, with its default call and, where it has one, with the call that writes to a given result. Inputs go
-round between several sets of buffers, so nothing can be packed beforehand. Each figure is the median of the
-rounds, and each round lasts long enough for the clock. On one core, CPU time of the process is
-taken, which other programs on the machine disturb least; on several, wall time.
+Ours is a recorded replay: the graph is planned, compiled and recorded first, then run into the same
+memory. PyTorch is timed twice, with its default call and, where it has one, with the call that
+writes to a given result. Inputs go round between several sets of buffers, so nothing can be packed
+beforehand. Each figure is the median of the rounds, and each round lasts long enough for the clock.
+On one core, CPU time of the process is taken, which other programs on the machine disturb least; on
+several, wall time.
 
 Every result is compared with PyTorch's in float64. A ratio above 1 says that ours is faster.
 """
@@ -69,7 +70,7 @@ class Timer:
         self.rounds = rounds
 
     def medians_ms(self, contestants: Sequence[Sequence[Callable[[], object]]]) -> list[float]:
-        """Milliseconds a call; each contestant is a list of calls that differ in their inputs alone."""
+        """Milliseconds a call; a contestant's calls differ in their inputs alone."""
         batches = [self._batch(calls) for calls in contestants]
         times: list[list[float]] = [[] for _ in batches]
         for number in range(self.rounds):
@@ -113,7 +114,7 @@ def measure(row: Row, torch: Any | None, device: str, timer: Timer) -> Measured:
     replays: list[Replay] = []
     try:
         tensors = [[Tensor(a, device=device) for a in arrays] for arrays in sets]
-        replays = prepare([[row.ours(*inputs)] for inputs in tensors], device)
+        replays = prepare([[row.ours(*inputs)] for inputs in tensors])
         if torch is not None:
             check(row, torch, sets, replays, found)
         else:
@@ -133,7 +134,7 @@ def measure(row: Row, torch: Any | None, device: str, timer: Timer) -> Measured:
                 row.torch(torch, *theirs[0]), memory_format=torch.contiguous_format
             )
             contestants.append([partial(row.torch_out, torch, out, *inputs) for inputs in theirs])
-    times = timer.medians_ms(contestants)
+    times = timer.medians_ms(contestants) if contestants else []
     _fill(found, times, ours=bool(replays))
     return found
 

@@ -153,7 +153,9 @@ def cast(b: Builder, x: Value, source: DType, target: DType) -> Value:
     kind = compute_kind(target)
     if target.is_float:
         if source.is_float:
-            x = b.cast("fpext" if kind == "f64" else "fptrunc", x, kind) if x.kind != kind else x
+            if x.kind != kind:
+                narrow = _to_odd if target.bits < 32 else _to_nearest
+                x = b.cast("fpext", x, kind) if kind == "f64" else narrow(b, x)
         else:
             x = b.cast("sitofp" if source.kind == "i" else "uitofp", x, kind)
         return round_to(b, x, target)
@@ -164,6 +166,26 @@ def cast(b: Builder, x: Value, source: DType, target: DType) -> Value:
     if BITS[x.kind] > BITS[kind]:
         return b.cast("itrunc", x, kind)
     return b.cast("sext" if source.kind == "i" else "zext", x, kind)
+
+
+def _to_nearest(b: Builder, x: Value) -> Value:
+    return b.cast("fptrunc", x, "f32")
+
+
+def _to_odd(b: Builder, x: Value) -> Value:
+    """A float64 as a float32 whose last bit is 1 if anything was lost.
+
+    Rounding that to a narrower float then gives what rounding once would have given.
+    """
+    near = b.cast("fptrunc", x, "f32")
+    back = b.cast("fpext", near, "f64")
+    bits = b.cast("bitcast", near, "i32")
+    one, zero = b.const("i32", 1, x.lanes), b.const("i32", 0, x.lanes)
+    even = b.compare("icmp", "eq", b.op("and", bits, one), zero)
+    lost = b.op("and", b.compare("fcmp", "one", back, x), even)
+    too_small = b.compare("fcmp", "olt", b.op("fabs", back), b.op("fabs", x))
+    odd = b.op("add", bits, b.select(too_small, one, b.const("i32", -1, x.lanes)))
+    return b.cast("bitcast", b.select(lost, odd, bits), "f32")
 
 
 def bitcast(b: Builder, x: Value, source: DType, target: DType) -> Value:

@@ -155,6 +155,13 @@ def rounds(loops: ln.Loops, loop: ln.Loop, extents: Extents) -> tuple[int, int, 
     return full, rest, inner, factor
 
 
+def _adds_nothing(r: ln.Reduction, value: ex.Expr) -> bool:
+    """Whether folding `value` in leaves every result as it is."""
+    if r.kind in _ARG or not isinstance(value, ex.Constant):
+        return False
+    return value.value == arith.identity(r.kind, r.dtype)
+
+
 @dataclass
 class _Accumulators:
     """Partial results in registers: (reduction, tile point) → its components."""
@@ -323,12 +330,22 @@ class _Nest:
         variants = [dict(extents)]
         for loop in self.tile:
             if loop.reduce and loop.name not in extents:
-                sizes = {loop.var.extent}
-                for name, (_, inner, factor) in self.loops.splits.items():
-                    if inner == loop.name and extents[name] % factor:
-                        sizes.add(extents[name] % factor)
-                variants = [v | {loop.name: size} for v in variants for size in sorted(sizes)[::-1]]
+                sizes = sorted(self._sizes(loop.name, extents), reverse=True)
+                variants = [v | {loop.name: size} for v in variants for size in sizes]
         return variants
+
+    def _sizes(self, name: str, extents: Extents) -> set[int]:
+        """The extents that a loop, or what was split into loops, can have."""
+        if name in extents:
+            return {extents[name]}
+        for whole, (outer, inner, factor) in self.loops.splits.items():
+            if name in (outer, inner):
+                sizes = self._sizes(whole, extents)
+                if name == outer:
+                    return {-(-size // factor) for size in sizes}
+                full = {factor} if any(size >= factor for size in sizes) else set()
+                return full | {size % factor for size in sizes if size % factor}
+        return {self._axis(name).extent}
 
     def _points(self, tile: Sequence[ln.Loop], extents: Extents) -> list[Point]:
         return points(self.loops, tile, extents, self.lanes, masked=self.owner.machine.masked)
@@ -388,6 +405,11 @@ class _Nest:
         self, r: ln.Reduction, old: tuple[Value, ...], value: ex.Expr, point: Point
     ) -> tuple[Value, ...]:
         b = self.b
+        if isinstance(value, ex.Masked) and _adds_nothing(r, value.otherwise):
+            holds = self.values.holds(value, point)
+            with self.values.assuming(holds):
+                new = self._fold(r, old, value.value, point)
+            return tuple(b.select(holds, n, o) for n, o in zip(new, old, strict=True))
         if r.kind in _ARG:
             assert r.axis is not None
             position = ex.IndexValue(self.rename[r.axis], _INT32)

@@ -7,7 +7,8 @@ along the buffer: then a square of vectors is loaded along that loop and transpo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from frontend.instructions import arith
 from frontend.instructions.ir import BITS, Builder, Value
@@ -242,21 +243,31 @@ class Values:
         rest = b.op("urem", b.op("add", value, b.const("i64", shift)), b.const("i64", by))
         return b.compare("icmp", "eq", rest, b.const("i64", 0))
 
-    def _masked(self, e: ex.Masked, point: Point) -> Value:
+    def holds(self, e: ex.Masked, point: Point) -> Value:
+        """Whether all conditions of `e` hold: one bit, or one a lane."""
         piece = self._enter(point)
         holds = self._condition(e.conditions[0], piece)
         for condition in e.conditions[1:]:
             holds = self.b.op("and", holds, self._condition(condition, piece))
-        return self._under(holds, e.value, e.otherwise, point)
+        return holds
+
+    @contextmanager
+    def assuming(self, holds: Value) -> Iterator[None]:
+        """Within it, nothing is read where `holds` is false."""
+        before = self._predicate
+        self._predicate = holds if before is None else self.b.op("and", before, holds)
+        yield
+        self._predicate = before
+
+    def _masked(self, e: ex.Masked, point: Point) -> Value:
+        return self._under(self.holds(e, point), e.value, e.otherwise, point)
 
     def _under(
         self, holds: Value, value: ex.Expr, otherwise: ex.Expr | None, point: Point
     ) -> Value:
         """`value` where `holds`, reading nothing elsewhere."""
-        before = self._predicate
-        self._predicate = holds if before is None else self.b.op("and", before, holds)
-        inside = self._value(value, point)
-        self._predicate = before
+        with self.assuming(holds):
+            inside = self._value(value, point)
         if otherwise is None:
             outside = self.b.const(inside.kind, 0)
         else:
@@ -331,20 +342,24 @@ class Values:
         kind = memory_kind(self.slots[e.slot].dtype)
         invariant = self.slots[e.slot].role is ln.Role.INPUT
         address, size = self._where(e.slot, e.index)
-        holds = self._predicate
-        if holds is None:
+        if self._predicate is None or self._always_inside(e):
             return self.b.load(kind, 1, address, align=size, invariant=invariant)
-        if holds.lanes > 1:
-            addresses = self.b.splat(address, holds.lanes)
-            return self.b.gather(kind, addresses, holds, align=size)
-        safe = self.b.select(holds, address, self.pointer(e.slot))
+        position = self._scalar(e.index)
+        inside = self.b.compare(
+            "icmp", "ult", position, self.b.const("i64", self.slots[e.slot].size)
+        )
+        safe = self.b.select(inside, address, self.pointer(e.slot))
         return self.b.load(kind, 1, safe, align=size)
+
+    def _always_inside(self, e: ex.Load) -> bool:
+        """Whether the index cannot leave the buffer, so that reading needs no condition."""
+        return e.index.low >= 0 and e.index.high < self.slots[e.slot].size
 
     def _load_row(self, e: ex.Load, piece: Piece) -> Value:
         kind = memory_kind(self.slots[e.slot].dtype)
         role = self.slots[e.slot].role
         address, size = self._where(e.slot, e.index)
-        mask = self._predicate
+        mask = None if self._always_inside(e) else self._predicate
         if piece.active < piece.lanes and role is not ln.Role.SCRATCH:
             active = self.active(piece)
             mask = active if mask is None else self.b.op("and", mask, active)
@@ -400,7 +415,7 @@ class Values:
         mask = (
             self.active(piece) if piece.active < piece.lanes else self.b.const("i1", 1, piece.lanes)
         )
-        if self._predicate is not None:
+        if self._predicate is not None and not self._always_inside(e):
             mask = self.b.op("and", mask, self._predicate)
         addresses = self.b.address(self.pointer(e.slot), self._lanes_of(e.index, piece), size)
         return self.b.gather(kind, addresses, mask, align=size)

@@ -154,14 +154,14 @@ def _vector_axis(nest: Nest, machine: Machine) -> Var:
     reduce_points = math.prod(v.extent for v in nest.reduce)
     best: tuple[float, Var] | None = None
     for v in (*reversed(nest.axes), *reversed(nest.reduce)):
-        cost = sum(_load_cost(load.index, v) / _reuse(nest, load.index, v) for load in loads)
+        cost = 1.0 + sum(_load_cost(load.index, v) / _reuse(nest, load.index, v) for load in loads)
         if v in nest.reduce:
             cost += 0.25 + 8.0 / max(1, reduce_points)
         else:
             cost += _store_cost(nest.stores, v) / max(1, reduce_points)
         lanes = machine.lanes(_bits(nest))
         filled = v.extent / (-(-v.extent // lanes) * lanes)
-        cost /= max(filled, 1e-3) ** 0.5
+        cost /= filled
         if best is None or cost < best[0]:
             best = (cost, v)
     assert best is not None

@@ -234,6 +234,9 @@ def _split(loops: Loops, step: Split) -> None:
     loop = loops.loop(step.axis)
     if step.factor < 1:
         raise ValueError(f"cannot split {step.axis} by {step.factor}")
+    if loop.name in loops.outer_of:
+        whole = loops.outer_of[loop.name]
+        raise ValueError(f"{loop.name} counts whole rounds; split {whole} by more, then its rest")
     outer = Var(f"{loop.name}/{step.factor}", -(-loop.var.extent // step.factor))
     inner = Var(f"{loop.name}%{step.factor}", min(step.factor, loop.var.extent))
     at = loops.order.index(loop)
@@ -271,9 +274,32 @@ def _check(loops: Loops) -> None:
     if sum(lo.kind is Kind.VECTOR for lo in loops.order) > 1:
         raise ValueError("one vector loop at most")
     position = {lo.name: i for i, lo in enumerate(loops.order)}
-    for outer, inner, _ in loops.splits.values():
-        if outer in position and inner in position and position[outer] > position[inner]:
-            raise ValueError(f"loop {outer} must stand outside {inner}")
+    kinds = {lo.name: lo.kind for lo in loops.order}
+    for name, (outer, inner, factor) in loops.splits.items():
+        parts = _leaves(loops, inner)
+        if any(position[outer] > position[part] for part in parts):
+            raise ValueError(f"loop {outer} must stand outside {', '.join(parts)}")
+        if _extent(loops, name) % factor and any(kinds[part] is Kind.GRID for part in parts):
+            raise ValueError(
+                f"{factor} does not divide {name}: the last round of {outer} is shorter, so "
+                f"{', '.join(parts)} cannot be grid loops"
+            )
+
+
+def _leaves(loops: Loops, name: str) -> list[str]:
+    """The loops that a name was split into in the end."""
+    if name not in loops.splits:
+        return [name]
+    outer, inner, _ = loops.splits[name]
+    return [outer, *_leaves(loops, inner)]
+
+
+def _extent(loops: Loops, name: str) -> int:
+    """The extent of a name before it was split."""
+    for whole, (_, inner, factor) in loops.splits.items():
+        if inner == name:
+            return min(factor, _extent(loops, whole))
+    return next(v.extent for v in loops.values if v.name == name)
 
 
 def show(kernel: Kernel) -> str:

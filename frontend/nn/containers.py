@@ -72,10 +72,12 @@ class Sequential(ModuleList):
             elif isinstance(item, Mapping):
                 for name, module in item.items():
                     self._add(name, module)
-            else:
+            elif isinstance(item, Iterable) and not isinstance(item, type):
                 self.extend(item)
+            else:
+                self._add(str(self._count), item)  # which refuses it
 
-    def _add(self, name: str, module: Module) -> None:
+    def _add(self, name: str, module: object) -> None:
         if not isinstance(module, Module):
             raise OperationError(
                 f"Sequential: {module!r} is no module", hint="nn.ReLU() rather than a function"

@@ -243,7 +243,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"linear: bias {bias.shape} should be {weight.shape[:1]}")
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # one matrix product, whatever the rank
-    out = rows @ weight.T
+    out = rows @ weight.swapaxes(0, 1)
     if bias is not None:
         out = out + bias
     return out.reshape(*x.shape[:-1], weight.shape[0])
@@ -494,7 +494,7 @@ def attention_weights(
         key = _repeat_heads(key, query)
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     wide = dt.accumulator(query.dtype)
-    scores = (query.astype(wide) * factor) @ key.astype(wide).mT
+    scores = (query.astype(wide) * factor) @ key.astype(wide).matrix_transpose()
     if is_causal:
         rows, columns = scores.shape[-2:]
         seen = Tensor.ones(rows, columns, dtype=bool, device=query.device).tril()

@@ -153,8 +153,8 @@ class _RunningNorm(_Affine):
                 f"extent {self.channels}"
             )
 
-    def _track(self, mean: Tensor, var: Tensor) -> None:
-        """Move the running statistics towards those of a batch."""
+    def _track(self, mean: Tensor, var: Tensor, *, counts: bool = True) -> None:
+        """Move the running statistics towards those of a batch, and count it."""
         running_mean, running_var, count = (
             self.running_mean,
             self.running_var,
@@ -162,7 +162,7 @@ class _RunningNorm(_Affine):
         )
         assert running_mean is not None and running_var is not None and count is not None
         with no_grad():
-            count.assign(count + 1)
+            count.assign(count + int(counts))
             share: Tensor | float
             if self.momentum is None:
                 share = 1.0 / count.astype(running_mean.dtype)
@@ -228,7 +228,7 @@ class _InstanceNorm(_RunningNorm):
         self,
         channels: int,
         eps: float = 1e-5,
-        momentum: float | None = 0.1,
+        momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
         device: str | None = None,
@@ -245,7 +245,8 @@ class _InstanceNorm(_RunningNorm):
         if self.running_mean is not None:
             wide = x.astype(dt.accumulator(x.dtype))
             axes = tuple(range(2, x.ndim))
-            self._track(wide.mean(axes).mean(0), wide.var(axes, correction=1.0).mean(0))
+            mean, var = wide.mean(axes).mean(0), wide.var(axes, correction=1.0).mean(0)
+            self._track(mean, var, counts=False)  # as in torch, whose count stays 0
         return F.instance_norm(x, self.weight, self.bias, self.eps)
 
 

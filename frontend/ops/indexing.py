@@ -50,6 +50,8 @@ class Plan:
 
     ranges: list[tuple[int, int, int]] = field(default_factory=list)
     kept: list[int | Selection | None] = field(default_factory=list)
+    ellipsis: int = 0
+    """Where in `kept` the ellipsis stood: it parts selections even if it stands for no axis."""
 
     @property
     def selections(self) -> list[Selection]:
@@ -75,10 +77,12 @@ def _basic_shape(plan: Plan) -> Shape:
 
 
 def _plan(x: Tensor, key: Any, name: str) -> Plan:
-    items = _items(x, list(key) if isinstance(key, tuple) else [key], name)
+    items, ellipsis = _items(x, list(key) if isinstance(key, tuple) else [key], name)
     selects = any(not isinstance(item, (slice, int)) and item is not None for item in items)
     plan = Plan()
-    for item in items:
+    for number, item in enumerate(items):
+        if number == ellipsis:
+            plan.ellipsis = len(plan.kept)
         axis = len(plan.ranges)
         if item is None:
             plan.kept.append(None)
@@ -93,8 +97,8 @@ def _plan(x: Tensor, key: Any, name: str) -> Plan:
     return plan
 
 
-def _items(x: Tensor, key: list[Any], name: str) -> list[Any]:
-    """One item for each axis or new axis: the ellipsis filled in, masks as their indices."""
+def _items(x: Tensor, key: list[Any], name: str) -> tuple[list[Any], int]:
+    """One item for each axis or new axis, masks as indices, and where the ellipsis began."""
     before: list[Any] = []
     after: list[Any] | None = None
     used = 0
@@ -110,7 +114,8 @@ def _items(x: Tensor, key: list[Any], name: str) -> list[Any]:
         (before if after is None else after).extend(found)
     if used > x.ndim:
         raise IndexOutOfRange(f"{name}: {used} indices for the {x.ndim} axes of shape {x.shape}")
-    return before + [slice(None)] * (x.ndim - used) + (after or [])
+    filling = [slice(None)] * (x.ndim - used)
+    return before + filling + (after or []), -1 if after is None else len(before)
 
 
 def _item(x: Tensor, item: Any, axis: int | None, name: str) -> list[Any]:
@@ -236,7 +241,8 @@ def _arranged(node: Node, plan: Plan, count: int) -> Node:
     New axes added.
     """
     places = [i for i, entry in enumerate(plan.kept) if isinstance(entry, Selection)]
-    together = places[-1] - places[0] == len(places) - 1
+    parted = places[0] < plan.ellipsis <= places[-1]
+    together = not parted and places[-1] - places[0] == len(places) - 1
     at = places[0] if together else -1
     made: list[int | None] = list(range(count))
     order: list[int | None] = [] if together else list(made)

@@ -1,10 +1,11 @@
 """Optimisers: SGD, Adam and their relatives, rates that change, gradients kept within bounds.
 
 optimizer = optim.Adam(net.parameters(), lr=1e-3)
+
 loss = net(x).cross_entropy(labels)
-optimizer.zero_grad()
 loss.backward()
 optimizer.step(loss)  # computes the step and the loss in one go
+optimizer.zero_grad()  # in a recorded step: or the gradients are kept, and so computed apart
 """
 
 from frontend.optim.clip import clip_grad_norm, clip_grad_value

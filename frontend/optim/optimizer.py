@@ -121,7 +121,7 @@ class Optimizer:
     @property
     def lr(self) -> float:
         """The learning rate of the first group; setting it sets that of all."""
-        return float(self.groups[0].rate.item())
+        return self.rates()[0]
 
     @lr.setter
     def lr(self, value: float) -> None:
@@ -129,7 +129,7 @@ class Optimizer:
 
     def rates(self) -> list[float]:
         """The learning rate of each group."""
-        return [float(group.rate.item()) for group in self.groups]
+        return [_shortest(group.rate) for group in self.groups]
 
     def set_rates(self, values: Iterable[float]) -> None:
         """Give each group its learning rate: a write of a few bytes, and no kernel."""
@@ -200,8 +200,9 @@ class Optimizer:
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
         if strict and (missing or unexpected):
+            name = type(self).__name__
             raise OperationError(
-                f"{type(self).__name__}.load_state_dict: missing {missing}, unexpected {unexpected}",
+                f"{name}.load_state_dict: missing {missing}, unexpected {unexpected}",
                 hint="the same method over the same parameters in the same order",
             )
         values = {name: state[name] for name in own if name in state}
@@ -216,6 +217,12 @@ def zeros_for(parameter: Tensor) -> Tensor:
 def wide_type(parameter: Tensor) -> DType:
     """The dtype in which a parameter's moments are kept."""
     return dt.accumulator(parameter.dtype)
+
+
+def _shortest(rate: Tensor) -> float:
+    """A rate as the person wrote it: 0.01 where float32 has 0.009999999776."""
+    value = float(rate.item())
+    return value if rate.dtype is dt.float64 else float(f"{value:.7g}")
 
 
 def _check_options(name: str, options: Mapping[str, Any]) -> None:

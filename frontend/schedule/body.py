@@ -8,7 +8,7 @@ kept appears as a `Ref` with its indices. Nothing is copied and nothing is compu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from frontend.graph.node import ELEMENTWISE, REDUCE, Node, Op, const_value, number
@@ -42,9 +42,22 @@ class Body:
     reduce: tuple[Var, ...]
     value: Expr
     parts: tuple[Part, ...] = ()
+    after: Expr | None = None
+    """For a fold: the result, in terms of `ex.Accumulated(0)`; None if it is the fold itself."""
+    fold: Node | None = None
+    """The reduction that is folded, where that is not `node`."""
+
+    def absorb(self, other: Body, ref: Ref) -> Body:
+        """This elementwise body with the fold `other`, which it reads once, at `ref`, done in place."""
+        bind = _Bind(dict(zip(other.axes, ref.indices, strict=True)))
+        done = ex.Accumulated(0, other.node.dtype)
+        after = _Put(ref, done if other.after is None else bind(other.after))(self.value)
+        return Body(
+            self.node, self.axes, other.reduce, bind(other.value), (), after, other.fold or other.node
+        )
 
     def refs(self) -> list[Ref]:
-        roots = [self.value]
+        roots = [self.value] if self.after is None else [self.value, self.after]
         for part in self.parts:
             roots += [part.value] if part.position is None else [part.value, part.position]
         return [e for e in ex.walk(tuple(roots)) if isinstance(e, Ref)]
@@ -62,6 +75,28 @@ class Part:
     position: Expr | None = None
 
 
+class _Bind(ex.Substitution):
+    """Replaces variables in references to kept nodes too."""
+
+    def _rebuild(self, e: Expr) -> Expr:
+        if isinstance(e, Ref):
+            return Ref(e.node, tuple(i.substitute(self.values) for i in e.indices))
+        return super()._rebuild(e)
+
+
+class _Put(ex.Substitution):
+    """Puts an expression in the place of a reference."""
+
+    def __init__(self, ref: Ref, value: Expr) -> None:
+        super().__init__({})
+        self._ref, self._value = ref, value
+
+    def _rebuild(self, e: Expr) -> Expr:
+        if e is self._ref:
+            return self._value
+        return e if isinstance(e, Ref) else super()._rebuild(e)
+
+
 _numbers = itertools.count()
 
 
@@ -72,6 +107,7 @@ class Expander:
         self._is_kept = is_kept
         self._memo: dict[tuple[Node, tuple[Index, ...]], Expr] = {}
         self._lookups = 0
+        self._bounds = 0
 
     def __call__(self, node: Node, indices: tuple[Index, ...]) -> Expr:
         key = (node, indices)
@@ -126,9 +162,36 @@ class Expander:
             if step > 1:
                 conditions.append(Divides(position, step))
             moved.append(position // step)
+        return self._under(tuple(conditions), source, moved, otherwise)
+
+    def _under(
+        self,
+        conditions: tuple[Condition, ...],
+        source: Node,
+        indices: Sequence[Index],
+        otherwise: Expr,
+    ) -> Expr:
+        """`source[indices]` where all conditions hold.
+
+        There the indices lie within the source, whatever their expressions allow; a variable of the
+        axis's extent stands for each while the source is expanded, so that no division survives that
+        only an index outside would need.
+        """
         kept = tuple(c for c in conditions if not c.always)
-        value = self(source, tuple(moved))
-        return ex.Masked(kept, value, otherwise) if kept else value
+        if not kept:
+            return self(source, tuple(indices))
+        stand_in: dict[Var, Index] = {}
+        inside = []
+        for x, n in zip(indices, source.shape, strict=True):
+            if x.low < 0 or x.high >= n:
+                self._bounds += 1
+                var = Var(f"within{self._bounds}", n)
+                stand_in[var] = x
+                inside.append(Index.of(var))
+            else:
+                inside.append(x)
+        value = _Bind(stand_in)(self(source, tuple(inside)))
+        return ex.Masked(kept, value, otherwise)
 
     def _scatter_window(self, node: Node, indices: tuple[Index, ...]) -> Expr:
         source = node.src[0]
@@ -139,10 +202,8 @@ class Expander:
         position = indices[axis] - indices[window_axis] * dilation
         round_ = position // stride
         conditions = (InRange(round_, source.shape[axis]), Divides(position, stride))
-        kept = tuple(c for c in conditions if not c.always)
-        moved = tuple(round_ if i == axis else x for i, x in enumerate(indices))
-        value = self(source, moved)
-        return ex.Masked(kept, value, zero) if kept else value
+        moved = [round_ if i == axis else x for i, x in enumerate(indices)]
+        return self._under(conditions, source, moved, zero)
 
 
 def _reshape(node: Node, source: Node, indices: tuple[Index, ...]) -> tuple[Index, ...]:

@@ -8,9 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from frontend import dtype as dt
 from frontend.dtype import DType
-from frontend.graph.node import REDUCE, Node, Op
+from frontend.graph.node import Node, Op
 from frontend.loops import expr as ex
 from frontend.loops import nest as ln
 from frontend.loops.expr import Expr
@@ -196,8 +195,9 @@ def _scan(body: Body) -> Launch:
 
 
 def _reduction(body: Body, value: Expr, reduce: tuple[Var, ...]) -> ln.Reduction:
-    axis = reduce[0] if body.node.op in _ARG else None
-    return ln.Reduction(body.node.op, value, body.node.dtype, axis)
+    node = body.fold or body.node
+    axis = reduce[0] if node.op in _ARG else None
+    return ln.Reduction(node.op, value, node.dtype, axis)
 
 
 def _same_points(group: Group, external: Callable[[Node], bool]) -> Launch:
@@ -216,14 +216,16 @@ def _same_points(group: Group, external: Callable[[Node], bool]) -> Launch:
             values |= _values(body.reduce, reduce)
         rename = _Rename(values, slots, lambda ref, _: done.get(ref.node))
         value = rename(body.value)
-        if body.node.op in REDUCE and body.reduce:
+        if body.reduce:
             reductions = (_reduction(body, value, reduce),)
-            value = ex.Accumulated(0, body.node.dtype)
+            folded = ex.Accumulated(0, (body.fold or body.node).dtype)
+            value = folded if body.after is None else rename(body.after)
         done[body.node] = value
         if external(body.node):
             out = slots.outside(body.node, ln.Role.OUTPUT)
             stores.append(ln.Store(out, flatten(own, body.node.shape), value))
-    word = group.members[0].node.op.name.lower() if reduce else "map"
+    first = group.members[0]
+    word = (first.fold or first.node).op.name.lower() if reduce else "map"
     name = _name(word, [v.extent for v in axes], *([[v.extent for v in reduce]] if reduce else []))
     return _kernel(name, slots, ln.Nest(axes, reduce, reductions, tuple(stores)))
 
@@ -338,8 +340,8 @@ class _Rows:
         self.live = {}
         number = len(joined.reductions)
         joined.reductions.append(_reduction(body, value, joined.reduce))
-        dtype = dt.int64 if body.node.op in _ARG else body.node.dtype
-        joined.stores += self._stores(body, axes, ex.Accumulated(number, dtype))
+        assert body.after is None, body
+        joined.stores += self._stores(body, axes, ex.Accumulated(number, body.node.dtype))
         joined.makes.add(body.node)
 
     def _shared_pass(self, body: Body) -> _Pending | None:

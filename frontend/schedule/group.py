@@ -17,10 +17,13 @@ A node joins the latest kernel among those it depends on, or starts a kernel of 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from frontend.graph import node as g
 from frontend.graph.node import REDUCE, Node, Op, Shape
+from frontend.loops import expr as ex
 from frontend.loops.index import Index, Var, flatten
 from frontend.schedule.body import Body, Ref, body_of
 from frontend.schedule.partition import folds, is_leaf
@@ -30,6 +33,8 @@ ROW_BYTES = 1 << 18
 SMALL_POINTS = 1 << 15
 """A kernel of fewer points need not be split over cores, so it may have few rows."""
 
+MIN_ROW = 8
+"""Rows of fewer points leave most lanes of a vector empty."""
 SPLIT_POINTS = 1 << 18
 """A fold to one value of at least so many elements is done in two kernels."""
 SPLITTABLE = frozenset({Op.SUM, Op.PROD, Op.MAX, Op.MIN})
@@ -49,17 +54,19 @@ class Group:
         return [b.node for b in self.members]
 
 
-def group(order: list[Node], kept: set[Node]) -> list[Group]:
+def group(order: list[Node], kept: set[Node], roots: frozenset[Node]) -> list[Group]:
     """Groups in an order that respects all dependencies."""
+    bodies = [
+        body
+        for node in order
+        if node in kept and not is_leaf(node) and node.size
+        for body in _bodies(node, kept)
+    ]
+    uses = Counter(ref.node for body in bodies for ref in body.refs())
     groups: list[Group] = []
     group_of: dict[Node, Group] = {}
-    for node in order:
-        if node not in kept or is_leaf(node):
-            continue
-        if node.size == 0:
-            continue
-        for body in _bodies(node, kept):
-            _place(body, groups, group_of)
+    for body in bodies:
+        _place(body, groups, group_of, uses, roots)
     return groups
 
 
@@ -91,16 +98,55 @@ def _chunks(node: Node) -> int | None:
     return None
 
 
-def _place(body: Body, groups: list[Group], group_of: dict[Node, Group]) -> None:
+def _place(
+    body: Body,
+    groups: list[Group],
+    group_of: dict[Node, Group],
+    uses: Counter[Node],
+    roots: frozenset[Node],
+) -> None:
     node = body.node
     sources = {group_of[r.node].number: group_of[r.node] for r in body.refs() if r.node in group_of}
     latest = sources[max(sources)] if sources else None
-    if latest is not None and _joins(latest, body):
+    absorbed = None if latest is None else _absorbed(latest, body, uses, roots)
+    if latest is not None and absorbed is not None:
+        latest.members = [absorbed]
+    elif latest is not None and _joins(latest, body):
         latest.members.append(body)
     else:
         latest = Group(len(groups), [body], closed=folds(node) and node.op not in REDUCE)
         groups.append(latest)
     group_of[node] = latest
+
+
+def _absorbed(
+    gr: Group, body: Body, uses: Counter[Node], roots: frozenset[Node]
+) -> Body | None:
+    """`body` with the group's only member, a fold that nobody else reads, done at its own points.
+
+    So the result of a product is stored transposed, sliced or reshaped at once.
+    """
+    member = gr.members[0]
+    if len(gr.members) > 1 or gr.closed or body.reduce or body.parts or not member.reduce:
+        return None
+    if folds(body.node) or member.node in roots or uses[member.node] != 1:
+        return None
+    if member.node.shape == body.node.shape or body.node.size > member.node.size:
+        return None
+    ref = next((e for e in _plain_parts(body.value) if isinstance(e, Ref) and e.node is member.node), None)
+    if ref is None or any(i.low < 0 or i.high >= n for i, n in zip(ref.indices, member.node.shape, strict=True)):
+        return None
+    return body.absorb(member, ref)
+
+
+def _plain_parts(e: ex.Expr) -> Iterator[ex.Expr]:
+    """What is computed at every point: not what stands under a condition or a looked-up index."""
+    stack = [e]
+    while stack:
+        e = stack.pop()
+        yield e
+        if not isinstance(e, ex.Masked | ex.Lookup):
+            stack.extend(e.parts)
 
 
 def _joins(gr: Group, body: Body) -> bool:
@@ -110,7 +156,7 @@ def _joins(gr: Group, body: Body) -> bool:
         return False
     if gr.rows is None and _same_points(gr, body):
         return True
-    if any(reuses(b) for b in gr.members) or reuses(body):
+    if any(reuses(b) or b.after is not None for b in gr.members) or reuses(body):
         return False
     rows = _common_rows(gr, body)
     if rows is None:
@@ -166,6 +212,8 @@ def _fits(rows: Shape, gr: Group, body: Body) -> bool:
     bodies = [*gr.members, body]
     points = max(math.prod(v.extent for v in (*b.axes, *b.reduce)) for b in bodies)
     if count < 16 and points > SMALL_POINTS:
+        return False
+    if points < MIN_ROW * count:
         return False
     inner = sum(b.node.size // max(1, count) * b.node.dtype.size_bytes for b in bodies)
     if inner > ROW_BYTES:

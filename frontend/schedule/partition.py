@@ -26,6 +26,8 @@ holds.
 """
 RECOMPUTE_LIMIT = 4.0
 """Extra operations for each element that are still cheaper than a store and a load."""
+EXPANDED_LIMIT = 64.0
+"""The same for a result much larger than all that it is made of."""
 
 
 def cost_of(node: Node) -> float:
@@ -48,6 +50,11 @@ def is_leaf(node: Node) -> bool:
     return node.storage is not None or node.op is Op.BUFFER
 
 
+def needs_nothing(node: Node) -> bool:
+    """Whether a node's value is there, or has no elements."""
+    return is_leaf(node) or 0 in node.shape
+
+
 def partition(roots: Sequence[Node]) -> tuple[list[Node], set[Node]]:
     """(all nodes needed, sources first; the kept ones among them)."""
     order = topological(roots)
@@ -64,7 +71,7 @@ def partition(roots: Sequence[Node]) -> tuple[list[Node], set[Node]]:
 def _keep_deep(order: Iterable[Node], kept: set[Node]) -> None:
     depth: dict[Node, int] = {}
     for node in order:
-        if is_leaf(node):
+        if needs_nothing(node):
             depth[node] = 0
             continue
         below = 1 + max((0 if s in kept else depth[s] for s in node.src), default=0)
@@ -76,15 +83,19 @@ def _keep_deep(order: Iterable[Node], kept: set[Node]) -> None:
 def _keep_recomputed(order: Sequence[Node], kept: set[Node]) -> None:
     """From users to sources, so that each node's users are decided before it is."""
     inlined = _inlined_cost(order, kept)
+    read = _elements_read(order, kept)
     demand: dict[Node, float] = dict.fromkeys(order, 0.0)
     for node in reversed(order):
-        if is_leaf(node):
+        if needs_nothing(node):
             continue
         size = max(1, node.size)
         if node not in kept:
             candidate = node.op in ELEMENTWISE or node.op in (Op.PAD, Op.GATHER)
             extra = (demand[node] / size - 1.0) * inlined[node]
-            if candidate and extra > RECOMPUTE_LIMIT and inlined[node] >= 1.5:
+            limit = RECOMPUTE_LIMIT
+            if size > 4 * read[node]:  # a product of small things: reading them again is cheaper
+                limit = EXPANDED_LIMIT
+            if candidate and extra > limit and inlined[node] >= 1.5:
                 kept.add(node)
         for source in node.src:
             if node in kept:
@@ -93,13 +104,24 @@ def _keep_recomputed(order: Sequence[Node], kept: set[Node]) -> None:
                 demand[source] += demand[node]
 
 
+def _elements_read(order: Sequence[Node], kept: set[Node]) -> dict[Node, int]:
+    """Elements of everything kept behind a node, with what is used twice counted twice."""
+    read: dict[Node, int] = {}
+    for node in order:
+        if needs_nothing(node):
+            read[node] = node.size
+        else:
+            read[node] = sum(s.size if s in kept else read[s] for s in node.src)
+    return read
+
+
 def _inlined_cost(order: Sequence[Node], kept: set[Node]) -> dict[Node, float]:
     """Operations and loads behind one element, down to what is kept; shared parts counted again,
     capped.
     """
     costs: dict[Node, float] = {}
     for node in order:
-        if is_leaf(node):
+        if needs_nothing(node):
             costs[node] = 1.0
             continue
         below = sum(1.0 if s in kept else costs[s] for s in node.src)

@@ -108,7 +108,7 @@ def signature(roots: Sequence[Node]) -> tuple[tuple[object, ...], list[Node]]:
             form.append((node.dtype.name, node.shape, node.device))
         else:
             argument = None if node.op is Op.DETACH else node.arg
-            sources = tuple(number[s] for s in node.src)
+            sources = tuple(number[s] for s in node.src) if node.size else ()
             form.append((node.op, argument, node.dtype.name, node.shape, sources))
     form.append(tuple(number[r] for r in roots))
     return tuple(form), leaves
@@ -144,7 +144,7 @@ def plan_graph(roots: Sequence[Node], targets: dict[str, Target]) -> Planner:
     """As `make_plan`, with the scheduled kernel of each step beside the plan."""
     order, kept = partition(roots)
     show("graph", lambda: "\n".join(_graph_lines(order, kept)))
-    groups = group(order, kept)
+    groups = group(order, kept, frozenset(roots))
     show("schedule", lambda: "\n".join(_group_line(gr) for gr in groups))
     return Planner(roots, order, groups, targets)
 

@@ -18,7 +18,7 @@ from rawgpu.compiler_bridge.cache import LIMIT_BYTES, cache_directory
 from rawgpu.runtime.discover import VENDORS, driver
 
 NEEDED = ("numpy", "cffi", "pyelftools", "llvmlite")
-OPTIONAL = ("rich", "safetensors", "torch")
+OPTIONAL = ("safetensors", "torch")
 
 NODES = ("dev/kfd", "dev/dri/renderD*", "dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia[0-9]*")
 

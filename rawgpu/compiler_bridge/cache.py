@@ -1,11 +1,11 @@
 """What was built once and may be wanted again, kept on disk between runs.
 
 An entry is found by the SHA-256 of its kind and key; the key holds all that the result depends on
-(text, target, options), and this file adds our format and LLVM's version. Entries are written to a
-temporary file and renamed, so that readers of other processes see a whole entry or none; each
-carries its length and checksum, so that a damaged one is removed and built again. Nothing here may
-stop the work: a directory that is missing, full or not ours alone only means that things are built
-again.
+(text, target, options), and this file adds LLVM's version and, for plans, our own. Entries are
+written to a temporary file and renamed, so that readers of other processes see a whole entry or
+none; each carries its length and checksum, so that a damaged one is removed and built again.
+Nothing here may stop the work: a directory that is missing, full or not ours alone only means that
+things are built again.
 
 `RAWGPU_CACHE` names the directory, or is `off`; otherwise $XDG_CACHE_HOME/rawgpu or
 ~/.cache/rawgpu.
@@ -24,8 +24,9 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
+
+import llvmlite
 
 KINDS = ("object", "plan", "native", "tune")
 FORMAT = 1
@@ -54,12 +55,27 @@ def cache_directory() -> Path | None:
 
 
 @functools.cache
-def _salt() -> bytes:
-    try:
-        compiler = metadata.version("llvmlite")
-    except metadata.PackageNotFoundError:
-        compiler = "none"
-    return f"rawgpu cache {FORMAT}, llvmlite {compiler}\n".encode()
+def _sources() -> str:
+    """A stamp of our own source files: another one when any is changed, added or removed."""
+    root = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256()
+    for package in ("rawgpu", "frontend"):
+        for path in sorted((root / package).rglob("*.py")):
+            with contextlib.suppress(OSError):  # an editor may just be replacing it
+                about = path.stat()
+                digest.update(f"{path.name} {about.st_size} {about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _salt(kind: str) -> bytes:
+    """What an entry of `kind` depends on beyond its key.
+
+    Code comes from text that the key holds, through LLVM. A plan or a measurement is the work of
+    our own Python, which changes between two runs of whoever writes it.
+    """
+    made_by = _sources() if kind in ("plan", "tune") else ""
+    return f"{kind}, format {FORMAT}, llvmlite {llvmlite.__version__}, {made_by}\n".encode()
 
 
 class DiskCache:
@@ -103,8 +119,7 @@ class DiskCache:
     def _name(self, kind: str, key: bytes | str) -> str:
         assert kind in KINDS, kind
         data = key.encode() if isinstance(key, str) else key
-        digest = hashlib.sha256(_salt())
-        digest.update(f"{kind} {len(data)}\n".encode())
+        digest = hashlib.sha256(_salt(kind))
         digest.update(data)
         return f"{kind}-{digest.hexdigest()}"
 

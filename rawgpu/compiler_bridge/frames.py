@@ -22,7 +22,7 @@ MAX_DATA_BYTES = 1 << 30
 class Kind(enum.IntEnum):
     """What a frame says."""
 
-    HELLO = 0  # the worker has loaded LLVM
+    STARTED = 0  # the worker has taken the job: from here on, its death is the job's fault
     JOB = 1
     DONE = 2
     COMPILE_ERROR = 3

@@ -94,7 +94,7 @@ def exp(ops: Ops[V], x: V) -> V:
 
 
 def exp2(ops: Ops[V], x: V) -> V:
-    """2**x; exact for whole x. 1.0 ulp."""
+    """2**x; exact for whole x. 0.88 ulp."""
     x = clamp(ops, x, -151.0, 129.0)
     magic = ops.const(x, MAGIC_32)
     n = ops.sub(ops.add(x, magic), magic)
@@ -130,7 +130,7 @@ def log_specials(ops: Ops[V], x: V, result: V) -> V:
 
 
 def log(ops: Ops[V], x: V) -> V:
-    """Natural logarithm. 1.0 ulp."""
+    """Natural logarithm. 0.92 ulp."""
     e, f = log_split(ops, x)
     square = ops.mul(f, f)
     curve = ops.fma(poly(ops, f, LOG), f, ops.const(f, -0.5))
@@ -140,7 +140,7 @@ def log(ops: Ops[V], x: V) -> V:
 
 
 def log2(ops: Ops[V], x: V) -> V:
-    """Base-2 logarithm; exact for powers of two. 1.0 ulp."""
+    """Base-2 logarithm; exact for powers of two. 1.43 ulp."""
     e, f = log_split(ops, x)
     small = ops.mul(ops.mul(f, f), poly(ops, f, LOG2))
     small = ops.fma(f, ops.const(f, LOG2_E_LO), small)
@@ -149,7 +149,7 @@ def log2(ops: Ops[V], x: V) -> V:
 
 
 def log10(ops: Ops[V], x: V) -> V:
-    """Base-10 logarithm. 1.0 ulp."""
+    """Base-10 logarithm. 1.64 ulp."""
     e, f = log_split(ops, x)
     small = ops.mul(ops.mul(f, f), poly(ops, f, LOG10))
     small = ops.fma(f, ops.const(f, LOG10_E_LO), small)
@@ -253,13 +253,13 @@ def _sin_or_cos(ops: Ops[V], r: V, quadrant: V, sign: V | None) -> V:
 
 
 def sin(ops: Ops[V], x: V) -> V:
-    """Sine of radians, any size. 1.6 ulp."""
+    """Sine of radians, any size. 1.56 ulp."""
     r, quadrant = _reduce_angle(ops, ops.abs(x))
     return _sin_or_cos(ops, r, quadrant, ops.to_bits(x))
 
 
 def cos(ops: Ops[V], x: V) -> V:
-    """Cosine of radians, any size. 1.6 ulp."""
+    """Cosine of radians, any size. 1.55 ulp."""
     r, quadrant = _reduce_angle(ops, ops.abs(x))
     return _sin_or_cos(ops, r, ops.iadd(quadrant, ops.iconst(quadrant, 1)), None)
 
@@ -280,12 +280,12 @@ def tanh(ops: Ops[V], x: V) -> V:
 
 
 def sigmoid(ops: Ops[V], x: V) -> V:
-    """1 / (1 + exp(-x)), accurate into the denormals on the negative side. 1.5 ulp."""
+    """1 / (1 + exp(-x)), accurate into the denormals on the negative side. 1.48 ulp."""
     return sigmoid_of(ops, x, exp(ops, ops.neg(ops.abs(x))))
 
 
 def erf(ops: Ops[V], x: V) -> V:
-    """The error function: x + x P(x**2) for |x| < 0.9275, 1 - exp(-t + t Q(t)) above. 1.1 ulp.
+    """The error function: x + x P(x**2) for |x| < 0.9275, 1 - exp(-t + t Q(t)) above. 1.03 ulp.
 
     Source of the split: N. Juffa, "Calculating the error function accurately", 2013 onwards.
     """

@@ -1,5 +1,6 @@
 """Elementary functions of float32 that are less hot than those in `maths_f32.py`.
 
+Bounds are measured as there, but those of 0.51 ulp, which follow from the float64 functions'.
 Where float32 arithmetic alone would need more care than it is worth, they compute in float64 and
 round once, which makes them correct but for rare ties, at about twice the cost.
 """
@@ -52,7 +53,7 @@ def through_f64(function: Callable[..., V], ops: Ops[V], *arguments: V) -> V:
 
 
 def expm1(ops: Ops[V], x: V) -> V:
-    """e**x - 1, accurate near zero. 1.5 ulp."""
+    """e**x - 1, accurate near zero. 1.44 ulp."""
     n, half, tail = expm1_reduced(ops, clamp(ops, x, -25.0, 88.9), -1)
     value = ops.fma(half, tail, ops.sub(half, ops.const(x, 0.5)))
     value = ops.add(value, value)
@@ -61,7 +62,7 @@ def expm1(ops: Ops[V], x: V) -> V:
 
 
 def log1p(ops: Ops[V], x: V) -> V:
-    """log(1 + x), accurate near zero. 1.5 ulp."""
+    """log(1 + x), accurate near zero. 0.93 ulp."""
     u, lost = two_sum(ops, ops.const(x, 1.0), x)
     e, f = log_split(ops, u)
     zero = ops.const(x, 0.0)
@@ -77,7 +78,7 @@ def log1p(ops: Ops[V], x: V) -> V:
 
 
 def sinh(ops: Ops[V], x: V) -> V:
-    """Hyperbolic sine. 2 ulp."""
+    """Hyperbolic sine. 1.62 ulp."""
     t = ops.abs(x)
     z = ops.mul(x, x)
     small = ops.fma(ops.mul(z, poly(ops, z, SINH)), t, t)
@@ -87,7 +88,7 @@ def sinh(ops: Ops[V], x: V) -> V:
 
 
 def cosh(ops: Ops[V], x: V) -> V:
-    """Hyperbolic cosine. 2 ulp."""
+    """Hyperbolic cosine. 1.36 ulp."""
     half = exp_scaled(ops, ops.abs(x), -1.0)
     return ops.add(half, ops.div(ops.const(x, 0.25), half))
 
@@ -126,7 +127,7 @@ def pow_core(ops: Ops[V], x: V, y: V) -> V:
 
 
 def tan(ops: Ops[V], x: V) -> V:
-    """Tangent of radians, any size: sine over cosine in float64. 0.7 ulp."""
+    """Tangent of radians, any size: sine over cosine in float64. 0.57 ulp."""
     magnitude = ops.abs(x)
     wide = ops.widen(magnitude)
     magic = ops.const(wide, MAGIC_64)
@@ -159,7 +160,7 @@ def _asin_parts(ops: Ops[V], x: V) -> tuple[V, V, V]:
 
 
 def asin(ops: Ops[V], x: V) -> V:
-    """Inverse sine; NaN outside [-1, 1]. 1.4 ulp."""
+    """Inverse sine; NaN outside [-1, 1]. 1.17 ulp."""
     near, s, p = _asin_parts(ops, x)
     high, low = ops.const(x, HALF_PI_HI), ops.const(x, HALF_PI_LO)
     twice = ops.add(s, s)
@@ -169,7 +170,7 @@ def asin(ops: Ops[V], x: V) -> V:
 
 
 def acos(ops: Ops[V], x: V) -> V:
-    """Inverse cosine; NaN outside [-1, 1]. 1.4 ulp."""
+    """Inverse cosine; NaN outside [-1, 1]. 1.14 ulp."""
     near, s, p = _asin_parts(ops, x)
     a = ops.fma(p, s, s)
     high, low = ops.const(x, HALF_PI_HI), ops.const(x, HALF_PI_LO)
@@ -191,7 +192,7 @@ def _atan_ratio(ops: Ops[V], top: V, bottom: V) -> V:
 
 
 def atan(ops: Ops[V], x: V) -> V:
-    """Inverse tangent. 2 ulp."""
+    """Inverse tangent. 1.37 ulp."""
     return ops.copysign(_atan_ratio(ops, ops.abs(x), ops.const(x, 1.0)), x)
 
 

@@ -77,12 +77,12 @@ def exp_scaled(ops: Ops[V], x: V, extra: float, c: V | None = None) -> V:
 
 
 def exp(ops: Ops[V], x: V) -> V:
-    """e**x. 1 ulp."""
+    """e**x. 0.83 ulp."""
     return exp_scaled(ops, x, 0.0)
 
 
 def exp2(ops: Ops[V], x: V) -> V:
-    """2**x; exact for whole x. 1 ulp."""
+    """2**x; exact for whole x. 0.9 ulp."""
     x = clamp(ops, x, -1080.0, 1030.0)
     n, _ = round_to_int(ops, x)
     r, c = two_product(ops, ops.sub(x, n), ops.const(x, LN2))
@@ -90,7 +90,7 @@ def exp2(ops: Ops[V], x: V) -> V:
 
 
 def expm1(ops: Ops[V], x: V) -> V:
-    """e**x - 1, accurate near zero. 2 ulp."""
+    """e**x - 1, accurate near zero. 1.6 ulp."""
     capped = clamp(ops, x, -40.0, 800.0)
     n, r, c = exp_reduce(ops, capped)
     tail = expm1_near_zero(ops, r, c)
@@ -146,7 +146,7 @@ def log_of_parts(ops: Ops[V], e: V, f: V, c: V | None = None) -> V:
 
 
 def log(ops: Ops[V], x: V) -> V:
-    """Natural logarithm. 1 ulp."""
+    """Natural logarithm. 0.82 ulp."""
     e, f = log_split(ops, x)
     return log_specials(ops, x, log_of_parts(ops, e, f))
 
@@ -170,17 +170,17 @@ def _log_base(ops: Ops[V], x: V, factor: tuple[float, float], unit: tuple[float,
 
 
 def log2(ops: Ops[V], x: V) -> V:
-    """Base-2 logarithm; exact for powers of two. 1 ulp."""
+    """Base-2 logarithm; exact for powers of two. 0.7 ulp."""
     return _log_base(ops, x, LOG2_E, (1.0, 0.0))
 
 
 def log10(ops: Ops[V], x: V) -> V:
-    """Base-10 logarithm. 1 ulp."""
+    """Base-10 logarithm. 0.65 ulp."""
     return _log_base(ops, x, LOG10_E, LOG10_2)
 
 
 def log1p(ops: Ops[V], x: V) -> V:
-    """log(1 + x), accurate near zero. 2 ulp."""
+    """log(1 + x), accurate near zero. 0.85 ulp."""
     one = ops.const(x, 1.0)
     u, lost = two_sum(ops, one, x)
     e, f = log_split(ops, u)
@@ -217,7 +217,7 @@ def _log_long(ops: Ops[V], x: V) -> tuple[V, V]:
 
 
 def pow_core(ops: Ops[V], x: V, y: V) -> V:
-    """x**y for finite x > 0 and finite y. 1 ulp."""
+    """x**y for finite x > 0 and finite y. 1.4 ulp."""
     high, low = _log_long(ops, x)
     y = clamp(ops, y, -(2.0**65), 2.0**65)  # enough to overflow any x but 1
     product, error = two_product(ops, high, y)
@@ -228,7 +228,7 @@ def pow_core(ops: Ops[V], x: V, y: V) -> V:
 
 
 def sinh(ops: Ops[V], x: V) -> V:
-    """Hyperbolic sine. 3 ulp."""
+    """Hyperbolic sine. 2.1 ulp."""
     magnitude = ops.abs(x)
     t = expm1(ops, ops.select(ops.lt(magnitude, ops.const(x, 40.0)), magnitude, ops.const(x, 40.0)))
     quotient = ops.div(t, ops.add(t, ops.const(x, 1.0)))
@@ -239,13 +239,13 @@ def sinh(ops: Ops[V], x: V) -> V:
 
 
 def cosh(ops: Ops[V], x: V) -> V:
-    """Hyperbolic cosine. 2 ulp."""
+    """Hyperbolic cosine. 1.4 ulp."""
     half = exp_scaled(ops, ops.abs(x), -1.0)
     return ops.add(half, ops.div(ops.const(x, 0.25), half))
 
 
 def tanh(ops: Ops[V], x: V) -> V:
-    """Hyperbolic tangent. 3 ulp."""
+    """Hyperbolic tangent. 2.4 ulp."""
     magnitude = ops.abs(x)
     top = ops.const(x, 20.0)
     t = expm1(ops, ops.mul(ops.const(x, 2.0), ops.select(ops.lt(top, magnitude), top, magnitude)))
@@ -256,7 +256,7 @@ def tanh(ops: Ops[V], x: V) -> V:
 
 
 def asinh(ops: Ops[V], x: V) -> V:
-    """Inverse hyperbolic sine. 3 ulp."""
+    """Inverse hyperbolic sine. 1.8 ulp."""
     magnitude = ops.abs(x)
     one = ops.const(x, 1.0)
     square = ops.mul(magnitude, magnitude)
@@ -266,7 +266,7 @@ def asinh(ops: Ops[V], x: V) -> V:
 
 
 def acosh(ops: Ops[V], x: V) -> V:
-    """Inverse hyperbolic cosine; NaN below 1. 3 ulp."""
+    """Inverse hyperbolic cosine; NaN below 1. 2.2 ulp."""
     t = ops.sub(x, ops.const(x, 1.0))
     middle = ops.add(t, ops.sqrt(ops.fma(t, t, ops.add(t, t))))
     result = _log1p_or_large(ops, x, middle)
@@ -281,7 +281,7 @@ def _log1p_or_large(ops: Ops[V], x: V, middle: V) -> V:
 
 
 def atanh(ops: Ops[V], x: V) -> V:
-    """Inverse hyperbolic tangent; infinite at 1, NaN beyond. 3 ulp."""
+    """Inverse hyperbolic tangent; infinite at 1, NaN beyond. 1.8 ulp."""
     magnitude = ops.abs(x)
     twice = ops.add(magnitude, magnitude)
     argument = ops.div(twice, ops.sub(ops.const(x, 1.0), magnitude))
@@ -292,5 +292,5 @@ def atanh(ops: Ops[V], x: V) -> V:
 
 
 def sigmoid(ops: Ops[V], x: V) -> V:
-    """1 / (1 + exp(-x)), accurate into the denormals on the negative side. 1.5 ulp."""
+    """1 / (1 + exp(-x)), accurate into the denormals on the negative side. 1.4 ulp."""
     return sigmoid_of(ops, x, exp(ops, ops.neg(ops.abs(x))))

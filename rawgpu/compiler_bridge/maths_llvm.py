@@ -1,6 +1,8 @@
 """The elementary functions' operations as LLVM instructions, on scalars or vectors of any length.
 
-y = maths.exp(LlvmOps(function), x)  # appends to the function's current block
+`maths.exp(LlvmOps(function), x)` appends to the function's current block. A rare path, as for huge
+angles, is a branch that is taken if any lane needs it: with `branches=False` a sine takes three
+times as long, so leave it out only where control flow cannot be had.
 """
 
 from __future__ import annotations

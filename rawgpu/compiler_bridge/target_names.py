@@ -1,7 +1,7 @@
 """Processor and feature names of LLVM's tables, one row per architecture. Data.
 
-Printed by LLVM itself when asked for the processor "help"; `print_tables` in the test asks again,
-so a new LLVM that knows other names fails there. SPIR-V has neither processors nor features.
+Printed by LLVM itself when asked for the processor "help"; a test asks again, so that
+a new LLVM with other names fails there. SPIR-V has neither processors nor features.
 Source: LLVM 22.1 in llvmlite 0.50.
 """
 

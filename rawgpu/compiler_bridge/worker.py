@@ -1,8 +1,8 @@
 """A compiler process: reads jobs from its standard input, answers on its standard output.
 
-Started as `python -m rawgpu.compiler_bridge.worker` by `workers.py`, which describes the frames. It
-ends when its input closes, so it cannot outlive the process that started it, not even while LLVM is
-busy: a thread does the reading, and LLVM runs without Python's lock.
+Started by `workers.py`; `frames.py` describes the messages. It ends when its input closes, so it
+cannot outlive the process that started it, not even while LLVM is busy: a thread does the reading,
+and LLVM runs without Python's lock.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def main() -> None:
     threading.Thread(target=_read_jobs, args=(0, jobs), daemon=True).start()
     import rawgpu.compiler_bridge.emit  # noqa: F401  # load LLVM while the first job is on its way
 
-    write_frame(answers, Frame(Kind.HELLO, {}))
     while True:
         try:
             frame = jobs.get(timeout=IDLE_SECONDS)
         except queue.Empty:
             os._exit(0)
         try:
+            write_frame(answers, Frame(Kind.STARTED, {}))
             write_frame(answers, _answer(frame))
         except BrokenPipeError:
             os._exit(0)

@@ -100,28 +100,33 @@ class _Worker:
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             "PYTHONSAFEPATH": "1",
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-S", "-c", f"{PREPARE}\nworker.main()", str(PACKAGE)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            bufsize=0,
-            env=environment,
-        )
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-S", "-c", f"{PREPARE}\nworker.main()", str(PACKAGE)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.log,
+                bufsize=0,
+                env=environment,
+            )
+        except OSError:
+            self.log.close()
+            raise
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.stdin, self.stdout = self.process.stdin.fileno(), self.process.stdout.fileno()
         os.set_blocking(self.stdin, False)
         os.set_blocking(self.stdout, False)
-        self.greeted = False
+        self.started = False  # whether the present job has begun
 
     def run(self, job: Job, deadline: float) -> bytes:
         """Do one job. Raises _Gone if the worker is of no use afterwards."""
+        self.started = False
         os.ftruncate(self.log.fileno(), 0)
         self._send(job.frame().encode(), deadline)
         answer = self._receive(deadline)
-        if answer.kind is Kind.HELLO:
-            self.greeted = True
+        if answer.kind is Kind.STARTED:
+            self.started = True
             answer = self._receive(deadline)
         told = answer.fields
         if answer.kind is Kind.DONE:
@@ -175,12 +180,16 @@ class _Worker:
         return Frame(kind, fields, self._read_exactly(data_bytes, deadline))
 
     def _ended(self) -> _Gone:
-        status = self.process.wait()
+        try:
+            status = self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:  # it closed its output and lives on
+            self.process.kill()
+            status = self.process.wait()
         if status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
-            return _Gone(f"was ended by {name}")
-        # Status 0 is a worker that left because it was idle, just when the job came.
-        return _Gone(f"exited with status {status}", retry=status == 0 and self.greeted)
+            return _Gone(f"was ended by {name}", retry=not self.started)
+        # One that left because it was idle, or was killed between jobs, did not die of this job.
+        return _Gone(f"exited with status {status}", retry=not self.started)
 
     def read_log(self) -> str:
         """What the worker printed since the job began."""
@@ -237,7 +246,10 @@ class Pool:
                     self._busy.add(worker)
                     return worker
                 worker.close()
-            worker = _Worker()
+            try:
+                worker = _Worker()
+            except OSError as error:
+                raise CompileError(f"no compiler process could be started: {error}") from None
             self._busy.add(worker)
             return worker
 
@@ -292,7 +304,9 @@ class Pool:
         self, jobs: Sequence[Job], *, time_limit_s: float = TIME_LIMIT_S
     ) -> list[bytes | CompileError | UnsupportedDevice]:
         """Do `jobs` side by side; each result in its place, an error where a job failed."""
-        results: list[bytes | CompileError | UnsupportedDevice] = [b""] * len(jobs)
+        # What stays where an interrupt, or an error of ours, kept a job from being done.
+        undone = CompileError("the job was not compiled: others were interrupted")
+        results: list[bytes | CompileError | UnsupportedDevice] = [undone] * len(jobs)
         numbers: Iterator[int] = iter(range(len(jobs)))
         take = threading.Lock()
 

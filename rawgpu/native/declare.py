@@ -43,6 +43,7 @@ void *memset(void *, int, size_t);
 """
 
 HEADER = """# ruff: noqa
+# fmt: off
 # Written by `python -m rawgpu.native.declare`; a test compares.
 """
 

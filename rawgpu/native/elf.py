@@ -35,7 +35,8 @@ SYM = struct.Struct("<IBBHQQ")
 RELA = struct.Struct("<QQq")
 
 ET_REL = 1
-SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_NOTE, SHT_NOBITS, SHT_REL = 1, 2, 3, 4, 7, 8, 9
+SHT_NULL, SHT_PROGBITS, SHT_SYMTAB, SHT_STRTAB, SHT_RELA = 0, 1, 2, 3, 4
+SHT_NOTE, SHT_NOBITS, SHT_REL = 7, 8, 9
 SHT_INIT_ARRAY, SHT_FINI_ARRAY, SHT_PREINIT_ARRAY, SHT_SYMTAB_SHNDX = 14, 15, 16, 18
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_COMPRESSED = 0x1, 0x2, 0x4, 0x400, 0x800
 SHN_UNDEF, SHN_LORESERVE, SHN_ABS, SHN_COMMON = 0, 0xFF00, 0xFFF1, 0xFFF2
@@ -163,7 +164,7 @@ def _sections(image: memoryview, shoff: int, shnum: int, shstrndx: int) -> tuple
     where = [shoff + i * SHDR.size for i in range(shnum)]
     bodies = []
     for i, (_, kind, _, _, offset, size, _, _, _, _) in enumerate(rows):
-        if kind in (SHT_NOBITS, 0):
+        if kind in (SHT_NOBITS, SHT_NULL):
             bodies.append(image[:0])
             continue
         if offset > len(image) or size > len(image) - offset:
@@ -200,8 +201,8 @@ def _check_loaded(section: Section, where: int) -> None:
         raise BadElf(f"{title} is compressed", offset=where)
     if section.type in (SHT_INIT_ARRAY, SHT_FINI_ARRAY, SHT_PREINIT_ARRAY):
         raise BadElf(f"{title} holds constructors, which are not run", offset=where)
-    if section.type in (SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_REL, SHT_SYMTAB_SHNDX):
-        raise BadElf(f"{title} is a table and cannot be loaded", offset=where)
+    if section.type in (SHT_NULL, SHT_SYMTAB, SHT_STRTAB, SHT_RELA, SHT_REL, SHT_SYMTAB_SHNDX):
+        raise BadElf(f"{title} is of type {section.type} and cannot be loaded", offset=where)
 
 
 def _only(sections: tuple[Section, ...], kind: int, what: str) -> Section | None:

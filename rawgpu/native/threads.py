@@ -141,9 +141,9 @@ class WorkerPool:
         self._threads: list[int] = []
         self._contexts: list[Context] = []
         self._lock = threading.Lock()
-        self._memory: Any = system.ffi.new("uint64_t[]", POOL.words + 8)
-        start = int(system.ffi.cast("uintptr_t", self._memory))
-        self.record: Any = system.ffi.cast("struct pool *", start + 63 & -64)
+        # Pages of its own, not the interpreter's heap: helpers may read it until the process ends.
+        self._page = system.map_pages(POOL.size_bytes, system.PROT_READ | system.PROT_WRITE)
+        self.record: Any = system.ffi.cast("struct pool *", self._page)
         self.record.spin_ns, self.record.threshold_ns = SPIN_NS, SHARE_THRESHOLD_NS
         self.record.futex_number = SYS_FUTEX[system.MACHINE]
         for name in ("clock_gettime", "syscall", "sched_yield", "sigaltstack"):
@@ -189,6 +189,11 @@ class WorkerPool:
                 context.close()
             self._contexts = []
 
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not finalizing():
+            self.close()
+            system.unmap_pages(self._page, POOL.size_bytes)
+
     def after_fork(self) -> None:
         """In a child: the helpers do not exist; go on without them."""
         self._lock = threading.Lock()
@@ -222,9 +227,23 @@ def _start_thread(function: int, argument: Any) -> int | None:
     return None if failed else int(thread[0])
 
 
+def _forget_other_threads() -> None:
+    """Clear contexts of threads that a fork left behind; new threads may get their places."""
+    if not native_code.cache_info().currsize:
+        return
+    image = native_code().image
+    mine = _local.context.slot if hasattr(_local, "context") else None
+    for slot in range(image.words("context_count", 1)[0]):
+        if slot != mine:
+            address = image.address("contexts") + slot * CONTEXT.size_bytes
+            record: Any = system.ffi.cast("struct context *", address)
+            record.thread = record.active = 0
+
+
 def _after_fork_in_child() -> None:
     global _lock
     _lock = threading.Lock()
+    _forget_other_threads()
     for pool in list(_pools):
         pool.after_fork()
 

@@ -187,8 +187,24 @@ def test_a_new_compiler_finds_nothing_of_the_old(
 ) -> None:
     store = DiskCache(tmp_path / "c")
     store.put("object", "key", b"data")
-    monkeypatch.setattr(cache_module, "_salt", lambda: b"another version")
+    monkeypatch.setattr(cache_module, "_salt", lambda kind: b"another version")
     assert store.get("object", "key") is None
+
+
+def test_plans_are_forgotten_when_our_code_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DiskCache(tmp_path / "c")
+    for kind in ("object", "plan", "tune"):
+        store.put(kind, "key", b"data")
+    monkeypatch.setattr(cache_module, "_sources", lambda: "edited")
+    cache_module._salt.cache_clear()
+    assert store.get("object", "key") == b"data"
+    assert store.get("plan", "key") is None
+    assert store.get("tune", "key") is None
+    monkeypatch.undo()
+    cache_module._salt.cache_clear()
+    assert store.get("plan", "key") == b"data"
 
 
 WRITER = """

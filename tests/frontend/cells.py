@@ -1,11 +1,11 @@
-"""How an operation is compared with NumPy: one cell is an operation and a dtype, 30 examples or more.
+"""How an operation is compared with NumPy: a cell is an operation, a dtype and 30 examples.
 
-An example is a layout and a seed; the seed fills the arrays with ordinary numbers and, where the operation takes
-them, with zeros, infinities, NaN and the dtype's limits. What is expected is computed by NumPy
-in float64 from the very values that the device gets.
+An example is a layout and a seed; the seed fills the arrays with ordinary numbers and, where the
+operation takes them, with zeros, infinities, NaN and the dtype's limits. What is expected is
+computed by NumPy in float64 from the very values that the device gets.
 
-Every new shape is a new kernel to compile, so a cell of the quick set keeps to one layout, which its name chooses;
-the full set takes them all.
+Every new shape is a new kernel to compile, so a cell of the quick set keeps to one layout, which
+its name chooses; the full set takes them all.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def draw(
     high: float = 4.0,
     special: bool = False,
 ) -> Array:
-    """Random values of `dtype`: floats in [low, high), integers of all sizes; `special` mixes in the odd ones."""
+    """Random values of `dtype`: floats in [low, high), integers of all sizes.
+
+    `special` mixes in the odd ones.
+    """
     kind = numpy_type(dtype)
     size = int(np.prod(shape, dtype=np.int64))
     if dtype.kind == "b":
@@ -72,7 +75,10 @@ def draw(
 
 
 def integers(rng: np.random.Generator, size: int, dtype: DType, low: float, high: float) -> Array:
-    """Half of them small, half any of the dtype, and its limits among them; in [low, high) if that is narrow."""
+    """Half of them small, half any of the dtype, and its limits among them.
+
+    In [low, high) if that is narrow.
+    """
     lowest, highest = (int(v) for v in dt.limits(dtype))
     if (low, high) != (-4.0, 4.0):
         return rng.integers(max(int(low), lowest), min(int(high), highest), size).astype(
@@ -167,7 +173,9 @@ def run_cell(
 def agree(
     ours: Tensor, expected: Array, *, ulps: float = 2.0, scale: Array | float | None = None
 ) -> None:
-    """Integers and bool equal; floats within `ulps` of the result's dtype, at the size of `scale` if given.
+    """Integers and bool equal.
+
+    Floats within `ulps` of the result's dtype, at the size of `scale` if given.
 
     What overflows the dtype, or falls below its normal numbers, may be rounded as the dtype does.
     """

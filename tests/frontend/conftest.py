@@ -1,4 +1,7 @@
-"""Tests here realise through `frontend.engine`, or NumPy where there is none; see `evaluator.py`."""
+"""Tests here realise through `frontend.engine`, or NumPy where there is none.
+
+See `evaluator.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Random graphs whose right answer is known to the last bit, or to a bound.
 
-A `Program` makes nodes through the constructors of `frontend/graph/node.py`, as a user's code would through `Tensor`,
-but more wildly: chains of index maps, empty and single axes, shared parts, several results. For each node it knows
-how large its values can be, on which grid of powers of two they lie, and how far rounding may move them. Floats start
-as small multiples of 1/8, so most programs are exact and compare equal whatever the order of a sum; operations that
-jump (comparisons, floor, sorts, casts to integers) are only used on exact values.
+A `Program` makes nodes through the constructors of `frontend/graph/node.py`, as a user's code would
+through `Tensor`, but more wildly: chains of index maps, empty and single axes, shared parts,
+several results. For each node it knows how large its values can be, on which grid of powers of two
+they lie, and how far rounding may move them. Floats start as small multiples of 1/8, so most
+programs are exact and compare equal whatever the order of a sum; operations that jump (comparisons,
+floor, sorts, casts to integers) are only used on exact values.
 """
 
 from __future__ import annotations

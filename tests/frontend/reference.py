@@ -60,6 +60,8 @@ def evaluate_all(nodes: Sequence[Node], *, wide: bool = False) -> list[Array]:
         for node in g.topological(nodes):
             if node.storage is not None or node.op is Op.BUFFER:
                 value = from_storage(_leaf(node), node.dtype)
+            elif node.size == 0:
+                value = np.zeros(node.shape, numpy_type(node.dtype))
             else:
                 value = _apply(node, [values[s] for s in node.src], wide)
             value = np.asarray(value)

@@ -136,7 +136,10 @@ def cases(rows: list[Row]) -> list[Any]:
 
 
 def expected(row: Row, *arrays: Array) -> Array:
-    """NumPy in float64; integers where the operation keeps them, else their float32 value as our rule has it."""
+    """NumPy in float64.
+
+    Integers where the operation keeps them, else their float32 value as our rule has it.
+    """
     with np.errstate(all="ignore"):
         return np.asarray(row.numpy(*(cells.widened(a) for a in arrays)))
 

@@ -1,4 +1,4 @@
-"""Every derivative against central differences in float64, and its meaning where a function has kinks."""
+"""Every derivative against central differences in float64, and its meaning at kinks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CASES: dict[str, tuple[Function, Sequence[tuple[int, ...]], tuple[float, float]]
     "gelu tanh": (lambda x: x.gelu("tanh"), [X], MIXED),
     "leaky_relu": (Tensor.leaky_relu, [X], MIXED),
     "elu": (Tensor.elu, [X], MIXED),
-    "cast": (lambda x: (x.astype("float64") * x), [X], MIXED),
+    "cast": (lambda x: x.astype("float64") * x, [X], MIXED),
     "sum": (lambda x: x.sum(0) * x.sum(1, keepdims=True), [X], MIXED),
     "mean": (lambda x: x.mean((0, 1)), [X], MIXED),
     "var": (lambda x: x.var(1, correction=1), [X], MIXED),
@@ -90,7 +90,11 @@ CASES: dict[str, tuple[Function, Sequence[tuple[int, ...]], tuple[float, float]]
     "index": (lambda x: x[[0, 2, 0], [1, -1, 1]], [X], MIXED),
     "mask": (lambda x: x[np.array([True, False, True])], [X], MIXED),
     "take_along_axis": (lambda x: x.take_along_axis(Tensor([[0, 0, 2]] * 3), 1), [X], MIXED),
-    "assign to a slice": (lambda x, y: assigned(x, (slice(None), slice(0, 4, 2)), y), [X, (3, 2)], MIXED),
+    "assign to a slice": (
+        lambda x, y: assigned(x, (slice(None), slice(0, 4, 2)), y),
+        [X, (3, 2)],
+        MIXED,
+    ),
     "assign to a list": (lambda x, y: assigned(x, [0, 2, 0], y), [X, X], MIXED),
     "assign to a mask": (lambda x, y: assigned(x, x.detach() > 0, y), [X, (1,)], MIXED),
     "scatter_add": (lambda x, y: x.scatter_add(0, Tensor([[0, 1, 1, 0]]), y), [X, (1, 4)], MIXED),
@@ -104,15 +108,27 @@ CASES: dict[str, tuple[Function, Sequence[tuple[int, ...]], tuple[float, float]]
     "outer": (lambda x, y: x.outer(y), [(3,), (2,)], MIXED),
     "conv1d": (lambda x, w, b: x.conv1d(w, b, 2, 1), [(2, 4, 6), (4, 2, 3), (4,)][:3], MIXED),
     "conv2d": (lambda x, w: x.conv2d(w, None, 2, 1, 1, 2), [(1, 4, 5, 5), (2, 2, 3, 3)], MIXED),
-    "conv2d dilated": (lambda x, w: x.conv2d(w, None, 1, 2, 2), [(1, 2, 5, 5), (2, 2, 3, 3)], MIXED),
+    "conv2d dilated": (
+        lambda x, w: x.conv2d(w, None, 1, 2, 2),
+        [(1, 2, 5, 5), (2, 2, 3, 3)],
+        MIXED,
+    ),
     "conv3d": (lambda x, w: x.conv3d(w), [(1, 2, 3, 3, 3), (2, 2, 2, 2, 2)], MIXED),
-    "conv_transpose": (lambda x, w: x.conv_transpose(w, None, 2, 1, 1), [(1, 2, 3, 3), (2, 2, 3, 3)], MIXED),
+    "conv_transpose": (
+        lambda x, w: x.conv_transpose(w, None, 2, 1, 1),
+        [(1, 2, 3, 3), (2, 2, 3, 3)],
+        MIXED,
+    ),
     "max_pool": (lambda x: x.max_pool2d(3, 2, 1), [(1, 2, 5, 5)], MIXED),
     "avg_pool": (lambda x: x.avg_pool2d(2, ceil_mode=True), [(1, 2, 5, 5)], MIXED),
     "adaptive_avg_pool": (lambda x: x.adaptive_avg_pool((2, 3)), [(1, 2, 5, 5)], MIXED),
-    "cross_entropy": (lambda x: x.cross_entropy(Tensor([1, 0, 3]), label_smoothing=0.1), [X], MIXED),
+    "cross_entropy": (
+        lambda x: x.cross_entropy(Tensor([1, 0, 3]), label_smoothing=0.1),
+        [X],
+        MIXED,
+    ),
     "layer_norm": (lambda x, w, b: x.layer_norm(4, w, b), [X, (4,), (4,)], MIXED),
-}  # fmt: skip
+}
 
 for _name in [
     "exp",
@@ -144,7 +160,7 @@ def assigned(x: Tensor, key: Any, value: Tensor) -> Tensor:
 
 
 def differences(function: Function, arrays: list[Array], weights: Array, which: int) -> Array:
-    """d sum(weights * function(arrays)) / d arrays[which]: all bumped inputs, each computed on its own."""
+    """d sum(weights * function(arrays)) / d arrays[which], each element bumped on its own."""
     step = 1e-6
     out = np.zeros_like(arrays[which])
     for place in np.ndindex(out.shape):

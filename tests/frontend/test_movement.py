@@ -1,4 +1,4 @@
-"""Movement, indexing, assignment and order, against NumPy: many operations on one tensor, for every dtype."""
+"""Movement, indexing, assignment and order against NumPy, for every dtype."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_movement_of_scalars_and_empty_tensors() -> None:
 
 
 def test_slices_of_every_kind_agree_with_numpy() -> None:
-    """Any start, stop and step: shapes only, then one of them computed, so that no kernel is built for each."""
+    """Any start, stop and step; evaluated by NumPy, or each would be a kernel to build."""
     bounds = st.one_of(st.none(), st.integers(-7, 7))
     steps = st.one_of(st.none(), st.integers(-4, 4).filter(bool))
     array = np.arange(30).reshape(5, 6)
@@ -268,7 +268,7 @@ INDEX_ITEMS = st.one_of(
 
 
 def test_indices_of_every_kind_agree_with_numpy() -> None:
-    """Any mixture of integers, slices, None, `...`, lists and masks that NumPy takes, read and written."""
+    """Any mixture of integers, slices, None, `...`, lists and masks, read and written."""
     array = np.arange(81).reshape(3, 3, 3, 3)
     from tests.frontend.reference import evaluate
 

@@ -1,4 +1,4 @@
-"""Random numbers: the published vectors, the same bits whoever draws them, and the right distributions."""
+"""Random numbers: the published vectors, the bits they are made of, their distributions."""
 
 from __future__ import annotations
 

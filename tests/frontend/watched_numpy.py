@@ -77,6 +77,20 @@ class Watched(np.ndarray[Any, Any]):
         return watch(func(*plain(args), **plain(kwargs)))
 
 
+def _refusing(name: str) -> Any:
+    """A method that NumPy computes in C without asking the two hooks above."""
+
+    def method(self: Watched, *args: Any, **kwargs: Any) -> Any:
+        refuse_from_frontend(name)
+        return getattr(plain(self), name)(*plain(args), **plain(kwargs))
+
+    return method
+
+
+for _name in ("dot", "argmax", "argmin", "argsort", "sort", "round", "trace", "searchsorted"):
+    setattr(Watched, _name, _refusing(_name))
+
+
 def watch(value: Any) -> Any:
     """`value`, watched if it is an array."""
     if isinstance(value, np.ndarray) and not isinstance(value, Watched):

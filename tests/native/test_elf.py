@@ -100,6 +100,7 @@ SECTIONS = [
     ({"flags": build.ALLOC | build.COMPRESSED}, "compressed"),
     ({"type": build.INIT_ARRAY}, "constructors"),
     ({"type": build.STRTAB}, "cannot be loaded"),
+    ({"type": 0}, "cannot be loaded"),
     ({"align": 3}, "aligned to 3"),
     ({"align": 1 << 40}, "aligned to"),
     ({"name": 1 << 20}, "string table"),

@@ -53,6 +53,16 @@ def test_vendors_without_a_driver_have_no_devices(monkeypatch: pytest.MonkeyPatc
     assert rawgpu.devices()
 
 
+def test_opening_the_cpu_again_needs_no_compiler() -> None:
+    with rawgpu.open("cpu"):
+        pass  # now our own native code is in the cache
+    program = "import sys, rawgpu; rawgpu.open('cpu'); print('llvmlite.binding' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
+
+
 def test_importing_imports_no_driver_and_no_compiler() -> None:
     program = (
         "import sys, rawgpu; "

@@ -123,14 +123,16 @@ def forbidden_by_name(importer: str, imported: str | None) -> str | None:
     return forbidden(importer, imported)
 
 
-def violations(root: Path) -> list[str]:
-    """Every arrow under `root` that goes against the rows, one line each."""
+def violations(root: Path, only: str = "") -> list[str]:
+    """Every arrow under `root`, or in the file `only`, against the rows; one line each."""
     sources = list(modules(root))
     known = frozenset(source.name for source in sources)
     known |= {name.rpartition(".")[0] for name in known}
     found = []
     for source in sources:
         where = source.path.relative_to(root)
+        if only not in ("", str(where)):
+            continue
         for line, name in imports(source, known):
             if reason := forbidden(source.name, name):
                 found.append(f"{where}:{line}: {source.name} imports {name}, which {reason}")

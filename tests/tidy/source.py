@@ -16,12 +16,18 @@ TEXT_SUFFIXES = frozenset({".py", ".md", ".toml", ".yaml", ".yml", ".cfg", ".txt
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed module: `name` as it is imported, `where` for messages."""
+    """A module, by the name it is imported by; parsed when somebody looks."""
 
     name: str
     path: Path
-    tree: ast.Module
-    is_package: bool
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @property
+    def tree(self) -> ast.Module:
+        return parsed(self.path.read_text(encoding="utf-8"))
 
 
 def module_name(path: Path, root: Path) -> str:
@@ -40,8 +46,7 @@ def modules(root: Path) -> Iterator[Source]:
     """Every module of the two packages under `root`."""
     for package in CODE:
         for path in sorted((root / package).rglob("*.py")):
-            tree = parsed(path.read_text(encoding="utf-8"))
-            yield Source(module_name(path, root), path, tree, path.name == "__init__.py")
+            yield Source(module_name(path, root), path)
 
 
 @cache

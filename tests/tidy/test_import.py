@@ -21,7 +21,7 @@ threads = len(__import__("os").listdir("/proc/self/task")) if sys.platform == "l
 print(json.dumps({"opened": opened, "modules": sorted(sys.modules), "threads": threads}))
 """
 
-NEVER = ("torch", "rich", "sklearn", "safetensors", "pytest", "multiprocessing.pool")
+NEVER = ("torch", "sklearn", "safetensors", "pytest", "multiprocessing.pool")
 
 
 def probe() -> dict[str, list[str]]:

@@ -57,9 +57,10 @@ FINE = [
 ]
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The two packages, in a folder where a test may plant what it likes."""
+    tmp_path = tmp_path_factory.mktemp("house")
     skip = shutil.ignore_patterns("__pycache__", "data")
     for package in CODE:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=skip)
@@ -71,12 +72,28 @@ def copy(tmp_path: Path) -> Path:
 
 
 def plant(root: Path, file: str, line: str) -> list[str]:
-    """Append `line` to `file` under `root`; return what the checker says of that file now."""
+    """What the checker says of `file` under `root` while `line` is appended to it."""
     path = root / file
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as stream:
-        stream.write(f"\n{line}\n")
-    return [text for text in violations(root) if text.startswith(file)]
+    before = path.read_text() if path.exists() else None
+    path.write_text(f"{before or ''}\n{line}\n")
+    try:
+        return violations(root, file)
+    finally:
+        if before is None:
+            path.unlink()
+        else:
+            path.write_text(before)
+
+
+def test_the_whole_tree_is_looked_at(copy: Path) -> None:
+    path = copy / "rawgpu" / "native" / "planted.py"
+    path.write_text("import frontend\n")
+    found = violations(copy)
+    path.unlink()
+    assert found == [
+        "rawgpu/native/planted.py:1: rawgpu.native.planted imports frontend, which is above"
+    ]
 
 
 @pytest.mark.parametrize(("file", "line", "reason"), PLANTED)

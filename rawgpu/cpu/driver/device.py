@@ -28,6 +28,7 @@ from rawgpu.errors import DeviceClosed, LaunchError
 from rawgpu.launch import Arrays
 from rawgpu.native import system
 from rawgpu.native.code import native_code
+from rawgpu.native.image import Image
 from rawgpu.native.threads import WorkerPool, worker_count
 
 _devices: weakref.WeakSet[CpuDevice] = weakref.WeakSet()
@@ -47,6 +48,7 @@ class CpuDevice(Arrays):
         self.blocked: set[CpuQueue] = set()
         """Queues that have something pending."""
         self._queues: list[CpuQueue] = []
+        self._images: weakref.WeakSet[Image] = weakref.WeakSet()
         self._made = 0
         self._lock = threading.RLock()
         self._own = self.queue()
@@ -92,7 +94,9 @@ class CpuDevice(Arrays):
 
     def load(self, image: bytes) -> CpuProgram:
         self.check_open()
-        return CpuProgram(self, image)
+        loaded = Image(image)
+        self._images.add(loaded)
+        return CpuProgram(self, loaded)
 
     def queue(self, kind: QueueKind = QueueKind.COMPUTE) -> CpuQueue:
         """A new queue; a CPU has no copy engine, so both kinds are the same."""
@@ -157,7 +161,8 @@ class CpuDevice(Arrays):
         end = time.monotonic() + timeout_ms / 1000
         for queue in tuple(self._queues):
             left_ms = max(int((end - time.monotonic()) * 1000), 0)
-            queue.synchronize(left_ms)
+            if not queue.closed:
+                queue.synchronize(left_ms)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -173,6 +178,8 @@ class CpuDevice(Arrays):
         for queue in tuple(self._queues):
             queue.close()
         self.pool.close()
+        for image in tuple(self._images):
+            image.close()
         self.allocator.close()
 
     def after_fork(self) -> None:

@@ -63,10 +63,9 @@ def blocks_of(kernel: CpuKernel, grid: Grid, block: Grid) -> int:
 class CpuProgram:
     """A loaded object."""
 
-    def __init__(self, device: CpuDevice, image: bytes) -> None:
+    def __init__(self, device: CpuDevice, loaded: Image) -> None:
         self._device = device
-        self._image: Image | None = Image(image)
-        loaded = self._image
+        self._image: Image | None = loaded
         self._kernels: dict[str, CpuKernel] = {}
         if loaded.signatures is None:
             for name in sorted(loaded.functions):
@@ -79,6 +78,7 @@ class CpuProgram:
             self._kernels[row.name] = CpuKernel(device, loaded, row.name, row.parameters)
 
     def _open(self) -> Image:
+        self._device.check_open()
         if self._image is None:
             raise DeviceClosed("this program was closed")
         return self._image

@@ -177,7 +177,7 @@ class CpuQueue:
         if outcome and outcome != _FAULT:
             outcome = self._device.code.replay_as(thread_context().record, direct.run)
         if outcome == _FAULT:
-            self.fault = explain(self._device, thread_context(), kernel.name, kernel, 0)
+            self.stopped(explain(self._device, thread_context(), kernel.name, kernel, 0))
         assert outcome in (_DONE, _FAULT), outcome
 
     def submit(self) -> None:
@@ -239,7 +239,7 @@ class CpuQueue:
 
     def _drop(self, fault: KernelFault) -> None:
         """Forget everything submitted; whoever waits for its signals learns why."""
-        self.fault = fault
+        self.stopped(fault)
         for batch in self.pending:
             for owner in batch.kernels:
                 if isinstance(owner, CpuSignal):
@@ -292,6 +292,11 @@ class CpuQueue:
             running=self._device.running(),
             hint="submit the queue that signals, or raise timeout_ms",
         )
+
+    def stopped(self, fault: KernelFault) -> None:
+        """Keep the fault for the next wait; the first one, if none asked since."""
+        if self.fault is None:
+            self.fault = fault
 
     def raise_fault(self) -> None:
         """Raise the fault that stopped this queue, once."""

@@ -128,7 +128,7 @@ class CpuRecording:
         if outcome == Outcome.BEHIND:
             self._replay_later(batch)
         elif outcome == Outcome.FAULT:
-            queue.fault = explain_batch(self._device, context, batch)
+            queue.stopped(explain_batch(self._device, context, batch))
 
     def _prepare(self, timings: bool) -> None:
         """What is not done at each replay: helpers, timings, a look at the fault net."""

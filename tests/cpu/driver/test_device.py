@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -198,8 +199,6 @@ def use(threads: str) -> None:
 
 
 def test_closing_gives_everything_back() -> None:
-    import gc
-
     use("3")
     gc.collect()
     before = held()
@@ -210,6 +209,32 @@ def test_closing_gives_everything_back() -> None:
     assert descriptors == before[0]
     assert threads == before[2]
     assert mappings <= before[1] + 4  # the C library's own allocator may have grown
+
+
+def test_a_device_that_is_dropped_without_closing_ends_its_threads() -> None:
+    os.environ["RAWGPU_THREADS"] = "3"
+    try:
+        before = held()[2]
+        gpu = CpuDevice()
+        counts = gpu.array(np.zeros(1000, np.int32))
+        gpu.load(signed())["count"](counts, 10, grid=1000)
+        assert held()[2] == before + 2
+        del gpu, counts
+        gc.collect()
+        assert held()[2] == before
+    finally:
+        del os.environ["RAWGPU_THREADS"]
+
+
+def test_code_is_unmapped_when_the_device_closes() -> None:
+    gpu = CpuDevice()
+    program = gpu.load(signed())
+    address = program["add"].address
+    assert f"{address & -4096:x}-" in Path("/proc/self/maps").read_text()
+    gpu.close()
+    assert f"{address & -4096:x}-" not in Path("/proc/self/maps").read_text()
+    with pytest.raises(DeviceClosed):
+        program["add"]
 
 
 def test_helpers_start_with_the_first_launch_that_could_use_them(

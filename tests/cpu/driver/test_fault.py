@@ -171,6 +171,18 @@ def test_a_fault_in_a_recording_names_the_launch_and_spares_the_recording(
     assert room.read(4) == b"\1\0\0\0"
 
 
+def test_the_first_of_several_faults_is_raised_and_only_that(
+    gpu: CpuDevice, kernels: CpuProgram
+) -> None:
+    kernels["write_to"](np.uint64(0x1230))
+    kernels["trap"]()
+    kernels["write_to"](np.uint64(0x5670))
+    with pytest.raises(PageFault) as caught:
+        gpu.synchronize()
+    assert caught.value.address == 0x1230
+    gpu.synchronize()
+
+
 def test_a_copy_from_a_bad_address_is_a_fault(gpu: CpuDevice) -> None:
     queue = gpu.queue()
     recording = queue.record()
@@ -272,7 +284,7 @@ if when == "again":
     faulthandler.disable()
     faulthandler.enable()
 
-def fault() -> Any:
+def fault():
     kernels["write_to"](np.uint64(64))
     try:
         gpu.synchronize()

@@ -268,6 +268,27 @@ def test_shared_launches_run_each_block_once(monkeypatch: pytest.MonkeyPatch) ->
             assert (counts.numpy() == 3).all()
 
 
+def test_queues_share_the_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAWGPU_THREADS", "3")
+    with CpuDevice() as gpu:
+        count = gpu.load(signed())["count"]
+        arrays = [gpu.array(np.zeros(200, np.int32)) for _ in range(4)]
+
+        def work(array: Any) -> None:
+            queue = gpu.queue()
+            for _ in range(50):
+                queue.launch(count, [array, 500], grid=200, work_ns=10**7)
+                queue.submit()
+            queue.synchronize()
+
+        threads = [threading.Thread(target=work, args=(array,)) for array in arrays]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all((array.numpy() == 50).all() for array in arrays)
+
+
 def test_grids_of_several_sizes_multiply(gpu: CpuDevice, kernels: CpuProgram) -> None:
     counts = gpu.array(np.zeros(24, np.int32))
     kernels["count"](counts, 1, grid=(2, 3, 4))

@@ -1,0 +1,298 @@
+"""Any schedule that the rules allow computes what the plain loops compute.
+
+Each graph below is one kernel. Random splits, orders, marks and stages are applied to its nest;
+every version is compiled and run on the same inputs, and its result compared with NumPy's. Values
+are small whole numbers, so sums are exact in any order.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, engine
+from frontend.graph import node as g
+from frontend.graph.node import Node, Op
+from frontend.instructions.lower import lower
+from frontend.loops import nest as ln
+from frontend.loops.nest import Kind, Mark, Order, Split, Stage
+from frontend.schedule import build as bd
+from frontend.schedule.group import group
+from frontend.schedule.partition import is_leaf, partition
+from rawgpu.compiler_bridge import llvm
+from tests.frontend import reference
+from tests.frontend.evaluator import uses_reference
+
+DEVICE = "cpu:0"
+WRITTEN_OUT = 24
+"""The most points of a tile, so that kernels stay small."""
+pytestmark = pytest.mark.skipif(uses_reference(), reason="runs generated kernels")
+
+
+def values(*shape: int, dtype: str = "float32", low: int = -4, high: int = 5) -> Tensor:
+    rng = np.random.default_rng(sum(shape))
+    return Tensor(rng.integers(low, high, shape).astype(dtype), device=DEVICE).realize()
+
+
+GRAPHS: dict[str, Callable[[], Tensor]] = {
+    "map": lambda: values(13, 21) + values(13, 21) * 2,
+    "transposed": lambda: values(13, 21) + values(21, 13).T,
+    "padded": lambda: values(5, 19).pad(((1, 2), (3, 0))) * 2,
+    "reversed": lambda: values(6, 35)[:, ::-1] - values(6, 35)[:, ::1],
+    "bytes": lambda: values(7, 41, dtype="int8") * values(7, 41, dtype="int8"),
+    "wide": lambda: values(3, 19, dtype="float64") - values(3, 19, dtype="float64"),
+    "sum rows": lambda: values(9, 50).sum(1),
+    "sum columns": lambda: values(23, 18).sum(0),
+    "sum whole": lambda: values(6, 17).sum(),
+    "max middle": lambda: values(4, 11, 19).max(1),
+    "argmax": lambda: values(5, 37, high=40).argmax(1),
+    "argmin columns": lambda: values(21, 18).argmin(0),
+    "product": lambda: values(7, 19).matmul(values(19, 21)),
+    "product turned": lambda: values(19, 7).T.matmul(values(21, 19).T),
+    "convolution": lambda: values(2, 3, 9, 11).conv2d(values(5, 3, 3, 3), stride=2),
+    "gathered": lambda: values(11, 20).take_along_axis(
+        values(6, 20, dtype="uint8", low=0, high=13), 0
+    ),
+}
+
+
+@dataclass
+class Sample:
+    """A kernel with its inputs and the right answer."""
+
+    kernel: ln.Kernel
+    buffers: list[Node]
+    node: Node
+    expected: Any
+
+    @property
+    def nest(self) -> ln.Nest:
+        return self.kernel.nests[0]
+
+
+def sample(name: str) -> Sample:
+    node = GRAPHS[name]().node
+    while node.op in (Op.RESHAPE, Op.CONTIGUOUS):
+        node = node.src[0]
+    order, kept = partition([node])
+    (only,) = group(order, kept, frozenset({node}))
+    (task,) = bd.build(only, lambda n: n is node)
+    assert isinstance(task, bd.Launch)
+    assert len(task.kernel.nests) == 1
+    assert not task.kernel.outer
+    return Sample(task.kernel, task.buffers, node, reference.evaluate(node))
+
+
+class Chooser:
+    """Random steps for a nest that keep the rules."""
+
+    def __init__(self, rng: random.Random, nest: ln.Nest) -> None:
+        self.rng, self.nest = rng, nest
+        self.reduce = {v.name: False for v in nest.axes} | {v.name: True for v in nest.reduce}
+        self.extent = {v.name: v.extent for v in (*nest.axes, *nest.reduce)}
+        self.outer_of: dict[str, str] = {}
+        self.steps: list[ln.Step] = []
+
+    def choose(self) -> tuple[ln.Step, ...]:
+        self._split()
+        tile = self._tile()
+        rest = [name for name in self.reduce if name not in tile]
+        outputs = [name for name in rest if not self.reduce[name]]
+        folded = [name for name in rest if self.reduce[name]]
+        parts = [self._shuffled(part) for part in (outputs, folded, list(tile))]
+        self.steps.append(Order(tuple(name for part in parts for name in part)))
+        self.steps += [Mark(name, kind) for name, kind in tile.items()]
+        self._grid(parts[0])
+        self._chains(parts[1])
+        if self.rng.random() < 0.5:
+            self._stage(parts)
+        return tuple(self.steps)
+
+    def _split(self) -> None:
+        for _ in range(self.rng.randint(0, 3)):
+            name = self.rng.choice(list(self.reduce))
+            factor = self.rng.choice((1, 2, 3, 4, 7, 8, 16, 32, 64))
+            if factor > 2 * self.extent[name] or "/" in name.rpartition("%")[2]:
+                continue
+            extent, reduce = self.extent.pop(name), self.reduce.pop(name)
+            outer, inner = f"{name}/{factor}", f"{name}%{factor}"
+            self.reduce |= {outer: reduce, inner: reduce}
+            self.extent |= {outer: -(-extent // factor), inner: min(factor, extent)}
+            self.outer_of[inner] = outer
+            self.steps.append(Split(name, factor))
+
+    def _tile(self) -> dict[str, Kind]:
+        """The unrolled loops and the vector loop, few enough points."""
+        tile: dict[str, Kind] = {}
+        names = self._shuffled(list(self.reduce))
+        points = 1
+        if names and self.rng.random() < 0.8:
+            vector = names.pop()
+            tile[vector] = Kind.VECTOR
+            points = -(-self.extent[vector] // 8)
+        for name in names:
+            if points * self.extent[name] <= WRITTEN_OUT and self.rng.random() < 0.5:
+                tile[name] = Kind.UNROLL
+                points *= self.extent[name]
+        # an outer loop in the tile has its inner loop there too, since it stands outside it
+        for inner, outer in reversed(self.outer_of.items()):
+            left = [n for n in self.reduce if n.startswith(inner) and n not in tile]
+            if outer in tile and left:
+                del tile[outer]
+        return tile
+
+    def _shuffled(self, names: list[str]) -> list[str]:
+        """In random order, but a split's outer loop before all that became of the inner one."""
+        self.rng.shuffle(names)
+        while True:
+            wrong = next((pair for pair in self._pairs(names)), None)
+            if wrong is None:
+                return names
+            at, other = wrong
+            names[at], names[other] = names[other], names[at]
+
+    def _pairs(self, names: list[str]) -> list[tuple[int, int]]:
+        found = []
+        for inner, outer in self.outer_of.items():
+            if outer in names:
+                at = names.index(outer)
+                found += [(i, at) for i, name in enumerate(names[:at]) if name.startswith(inner)]
+        return found
+
+    def _grid(self, outputs: list[str]) -> None:
+        for name in outputs[: self.rng.randint(0, 2)]:
+            self.steps.append(Mark(name, Kind.GRID))
+
+    def _chains(self, folded: list[str]) -> None:
+        for name in folded:
+            if self.extent[name] <= 8 and self.rng.random() < 0.4:
+                self.steps.append(Mark(name, Kind.CHAIN))
+
+    def _stage(self, parts: list[list[str]]) -> None:
+        """Copy one input before one of the output loops, over all loops inside that move it."""
+        outputs = [name for name in parts[0] if Mark(name, Kind.GRID) not in self.steps]
+        loads = self.nest.loads()
+        slots = sorted({load.slot for load in loads})
+        slot = self.rng.choice(slots)
+        mine = [load for load in loads if load.slot == slot]
+        axes = (*self.nest.axes, *self.nest.reduce)
+        plain = all(load.index.coefficient(v) is not None for load in mine for v in axes)
+        if not outputs or len(mine) != 1 or not plain or self._masked():
+            return
+        at = self.rng.choice(outputs)
+        order = [name for part in parts for name in part]
+        loops = ln.apply(self.nest.axes, self.nest.reduce, self.steps)
+        index = mine[0].index.substitute(loops.values)
+        inside = [n for n in order[order.index(at) :] if index.depends_on(loops.loop(n).var)]
+        if inside:
+            self.rng.shuffle(inside)
+            self.steps.append(Stage(slot, at, tuple(inside)))
+
+    def _masked(self) -> bool:
+        from frontend.loops import expr as ex
+
+        return any(isinstance(e, ex.Masked | ex.Lookup) for e in ex.walk(self.nest.expressions()))
+
+
+def run_all(one: Sample, versions: list[tuple[ln.Step, ...]]) -> list[str]:
+    """Compile and run each version; what is wrong with those that are wrong."""
+    where = engine.opened(DEVICE)
+    bodies = []
+    for steps in versions:
+        nest = replace(one.nest, steps=steps)
+        kernel = replace(one.kernel, nests=(nest,))
+        try:
+            bodies.append(lower(kernel, where.target.machine))
+        except Exception as error:
+            raise AssertionError(f"cannot lower\n{text_of(one, steps)}") from error
+    texts = [where.target.text(one.kernel.name, body) for body, _ in bodies]
+    problems = []
+    jobs = [llvm.Job(text, where.target.llvm, "none", 2) for text in texts]
+    images = llvm.compile_many(jobs, own=True)
+    for steps, image, (_, blocks) in zip(versions, images, bodies, strict=True):
+        got = run(one, where.device.load(image)[one.kernel.name], blocks)
+        if not np.array_equal(got, one.expected):
+            count = int((got != one.expected).sum())
+            problems.append(f"{count} of {got.size} elements wrong with\n{text_of(one, steps)}")
+    return problems
+
+
+def text_of(one: Sample, steps: tuple[ln.Step, ...]) -> str:
+    nest = replace(one.nest, steps=steps)
+    listed = "\n".join(f"    {step}" for step in steps)
+    try:
+        return f"{listed}\n{ln.show(replace(one.kernel, nests=(nest,)))}"
+    except ValueError as error:
+        return f"{listed}\n{error}"
+
+
+def run(one: Sample, kernel: Any, blocks: int) -> Any:
+    """The kernel's result in memory that held something else."""
+    where = engine.opened(DEVICE)
+    size_bytes = one.node.size * one.node.dtype.size_bytes
+    out = where.alloc(size_bytes)
+    out.write(np.full(size_bytes, 0xA5, np.uint8))
+    arguments = [n.storage.buffer if is_leaf(n) else out for n in one.buffers]
+    where.queue.launch(kernel, arguments, grid=blocks)
+    where.queue.submit()
+    where.queue.synchronize()
+    data = np.frombuffer(bytearray(out.read(size_bytes)), one.node.dtype.numpy)
+    return data.reshape(one.node.shape)
+
+
+def allowed(one: Sample, steps: tuple[ln.Step, ...]) -> bool:
+    """Whether the rules allow these steps; what they allow must work."""
+    try:
+        ln.apply(one.nest.axes, one.nest.reduce, steps)
+    except ValueError:
+        return False
+    return True
+
+
+def check(name: str, seed: int, count: int) -> None:
+    one = sample(name)
+    rng = random.Random(f"{name} {seed}")
+    chosen = [Chooser(rng, one.nest).choose() for _ in range(count)]
+    versions = [(), *(steps for steps in chosen if allowed(one, steps))]
+    assert 2 * len(versions) > count, "the rules refuse most of what is tried"
+    problems = run_all(one, versions)
+    assert not problems, f"seed {seed}: {len(problems)} of {count} wrong\n" + problems[0]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_random_schedules_compute_the_same(name: str) -> None:
+    check(name, seed=1, count=8)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_many_random_schedules_compute_the_same(name: str, seed: int) -> None:
+    check(name, seed, count=40)
+
+
+def test_a_step_against_the_rules_says_which() -> None:
+    axes, reduce = sample("product").nest.axes, sample("product").nest.reduce
+    with pytest.raises(ValueError, match="no loop 'x'"):
+        ln.apply(axes, reduce, [Split("x", 2)])
+    with pytest.raises(ValueError, match="one vector loop"):
+        ln.apply(axes, (), [Mark(v.name, Kind.VECTOR) for v in axes])
+    with pytest.raises(ValueError, match="reduction axis cannot be a grid"):
+        ln.apply((), reduce, [Mark(reduce[0].name, Kind.GRID)])
+    first = axes[0].name
+    with pytest.raises(ValueError, match="outside"):
+        ln.apply(axes[:1], (), [Split(first, 2), Order((f"{first}%2", f"{first}/2"))])
+    with pytest.raises(ValueError, match="does not name each"):
+        ln.apply(axes, (), [Order((first,))])
+
+
+def test_nodes_of_the_samples_are_leaves_and_one_result() -> None:
+    for name in GRAPHS:
+        one = sample(name)
+        assert [n for n in one.buffers if not is_leaf(n)] == [one.node], name
+        assert all(n.op is Op.BUFFER for n in g.topological([one.node]) if is_leaf(n))
