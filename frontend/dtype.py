@@ -19,7 +19,10 @@ from rawgpu.errors import DTypeError
 
 @dataclass(frozen=True)
 class DType:
-    """One element type. `kind` is b(ool), i(nt), u(nsigned) or f(loat); `bits` its size in memory."""
+    """One element type.
+
+    `kind` is b(ool), i(nt), u(nsigned) or f(loat); `bits` is the size in memory.
+    """
 
     name: str
     kind: str
@@ -133,9 +136,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def of_scalar(value: bool | int | float, tensor: DType) -> DType:
-    """The dtype of a Python scalar that meets a tensor: the tensor's, unless its kind cannot hold
-    it.
-    """
+    """The dtype of a Python scalar that meets a tensor: the tensor's, if its kind can hold it."""
     if isinstance(value, bool) or (isinstance(value, int) and tensor.kind != "b"):
         return tensor
     if isinstance(value, int):

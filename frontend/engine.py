@@ -8,12 +8,9 @@ is a generated kernel; this file moves bytes and addresses.
 from __future__ import annotations
 
 import atexit
-import functools
-import hashlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -194,22 +191,12 @@ def find_plan(
     targets = {name: opened(name).target for name in sorted(names)}
     if os.environ.get("RAWGPU_SHOW"):
         return make_plan(roots, targets, replaced)
-    facts = ({name: t.key for name, t in targets.items()}, list(replaced), _fingerprint())
+    facts = ({name: t.key for name, t in targets.items()}, list(replaced))
     key = form_text(form) + repr(facts)
     data = cache().get_or_build(
         "plan", key, lambda: make_plan(roots, targets, replaced).to_json()
     )
     return Plan.from_json(data)
-
-
-@functools.cache
-def _fingerprint() -> str:
-    """Of the generator's own sources: a plan on disk is good only for the code that made it."""
-    digest = hashlib.sha256()
-    for package in (Path(__file__).parent, Path(llvm.__file__).parent):
-        for path in sorted(package.rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def run_of(plan: Plan) -> Run:

@@ -1,1 +1,4 @@
-"""Level 1: hash-consed tensor operations. `node.py` has the nodes, `gradient.py` their derivatives."""
+"""Level 1: hash-consed tensor operations.
+
+`node.py` has the nodes, `gradient.py` their derivatives.
+"""

@@ -1,34 +1,40 @@
 """Graph nodes: what a tensor is before anything is computed.
 
-A node is an operation, its sources, and an argument; shape and dtype follow. Nodes are hash-
-consed: asking twice for the same operation on the same sources gives the same object, so equality
-is identity and common subexpressions meet by themselves. The functions below are the only way to
-make nodes; they check with `assert`, since `Tensor` has already checked on the user's behalf and
-said it in the user's words.
+A node is an operation, its sources, and an argument; shape and dtype follow. Nodes are
+hash-consed: asking twice for the same operation on the same sources gives the same object, so
+equality is identity and common subexpressions meet by themselves. The functions below are the only
+way to make nodes; they check with `assert`, since `Tensor` has already checked on the user's behalf
+and said it in the user's words.
 
 The operations, n-dimensional, sources in brackets:
 
-    leaves       BUFFER() CONST(value) IOTA(axis)
-    elementwise  same shape in and out; see UNARY, BINARY, COMPARE; WHERE[condition, a, b]; CAST,
-    BITCAST reductions   SUM PROD MAX MIN(axes): the axes disappear; ARGMAX ARGMIN(axes=(axis,)):
-    int64, first wins scans        SCAN((kind, axis)): running SUM, PROD, MAX or MIN, own element
-    included index maps   RESHAPE PERMUTE EXPAND PAD SLICE WINDOW SCATTER_WINDOW: no arithmetic,
-    never a copy of their own selection    CONCAT(axis)[a, b, …]; GATHER(axis)[data, index];
-    SCATTER((axis, kind))[target, index, updates] order        ARGSORT((axis, descending)): stable,
-    NaN last boundaries   CONTIGUOUS: a buffer of its own; DETACH: the same value, no derivative;
-    COPY(device)
+    leaves       BUFFER(), CONST(value), IOTA(axis)
+    elementwise  the same shape in and out: UNARY, BINARY, COMPARE; CAST and BITCAST(dtype);
+                 WHERE[condition, a, b]
+    reductions   SUM PROD MAX MIN(axes): the axes disappear;
+                 ARGMAX ARGMIN((axis,)): int64, the first wins
+    scans        SCAN((kind, axis)): running SUM, PROD, MAX or MIN, the own element included
+    index maps   RESHAPE PERMUTE EXPAND PAD SLICE WINDOW SCATTER_WINDOW: no arithmetic, and never
+                 a copy of their own
+    selection    CONCAT(axis)[a, b, …]; GATHER(axis)[data, index];
+                 SCATTER((axis, kind))[target, index, updates]
+    order        ARGSORT((axis, descending)): stable, NaN last
+    boundaries   CONTIGUOUS: a buffer of its own; DETACH: the same value without a derivative;
+                 COPY(device)
 
-`WINDOW(axis, window_axis, stride, dilation, count)`: the source has an extent-K axis `window_axis`;
-out[.., o, .., k, ..] = in[.., o*stride + k*dilation, .., k, ..] with `count` values of o.
-Convolutions, pools and correlations are WINDOW of an EXPANDed source; the adjoint is
-SCATTER_WINDOW with the same argument and the source's extent, whose elements nobody wrote are
-zero. (out[i, k] = in[(i - k*dilation)/stride, k] where that is whole and in range.) The two are
-each other's derivative.
+WINDOW(axis, window_axis, stride, dilation): the source has an axis `window_axis` of extent K, and
 
-GATHER: out[o] = data[o with o[axis] := index[o]]; index has the output's shape, and off-axis
-extents equal the data's. An index outside the axis reads as zero. SCATTER: out = target, then for
-each u in row-major order out[u with u[axis] := index[u]] = or += updates[u]; an index outside is
-dropped.
+    out[.., o, .., k, ..] = in[.., o*stride + k*dilation, .., k, ..]
+
+Convolutions, pools and correlations are a WINDOW of an EXPANDed source. SCATTER_WINDOW, with the
+same argument, undoes it: out[i, k] = in[(i - k*dilation)/stride, k] where that is whole and in
+range, else zero. Each of the two is the other's derivative.
+
+GATHER: out[o] = data[o with o[axis] := index[o]]. The index has the output's shape, and its extents
+off the axis are the data's. An index outside the axis reads as zero.
+
+SCATTER: out = target; then, for each u in row-major order, out[u with u[axis] := index[u]] = or +=
+updates[u]. An index outside the axis is dropped.
 """
 
 from __future__ import annotations
@@ -209,8 +215,9 @@ def buffer(shape: Shape, dtype: DType, device: str, storage: Any = None) -> Node
 
 
 def const(value: bool | int | float, shape: Shape, dtype: DType) -> Node:
-    """A tensor filled with one value. The value is wrapped or rounded to `dtype`'s kind, not its
-    width.
+    """A tensor filled with one value.
+
+    Integers wrap to the dtype's width; a float keeps every digit until it is computed with.
     """
     if dtype.kind == "b":
         value = bool(value)
@@ -275,8 +282,9 @@ def where(condition: Node, a: Node, b: Node) -> Node:
 
 
 def reduce(op: Op, x: Node, axes: Sequence[int]) -> Node:
-    """`axes` disappear from the shape. SUM and PROD keep the dtype; widen first where that
-    matters.
+    """Fold `axes`, which disappear from the shape.
+
+    SUM and PROD keep the dtype; widen first where that matters.
     """
     axes = tuple(sorted(axes))
     assert op in REDUCE and len(set(axes)) == len(axes), (op, axes)
@@ -332,8 +340,9 @@ def expand(x: Node, shape: Shape) -> Node:
 
 
 def pad(x: Node, widths: Sequence[tuple[int, int, int]], fill: Node) -> Node:
-    """Per axis (before, between neighbours, after) elements of the scalar CONST `fill`; none
-    negative.
+    """Put the scalar CONST `fill` around and between elements.
+
+    `widths` says, for each axis, how many go (before, between neighbours, after); none is negative.
     """
     widths = tuple(widths)
     assert len(widths) == x.ndim and all(w >= 0 for three in widths for w in three), (x, widths)
@@ -347,7 +356,7 @@ def pad(x: Node, widths: Sequence[tuple[int, int, int]], fill: Node) -> Node:
 
 
 def slice_(x: Node, ranges: Sequence[tuple[int, int, int]]) -> Node:
-    """Per axis (first index, count, step): out[i] = x[first + i*step]. The step may be negative."""
+    """For each axis (first, count, step): out[i] = x[first + i*step]. The step may be negative."""
     ranges = tuple(ranges)
     assert len(ranges) == x.ndim, (x, ranges)
     for n, (first, count, step) in zip(x.shape, ranges, strict=True):
@@ -363,14 +372,10 @@ def slice_(x: Node, ranges: Sequence[tuple[int, int, int]]) -> Node:
 def window(x: Node, axis: int, window_axis: int, stride: int, dilation: int, count: int) -> Node:
     """See the module's text."""
     taps = x.shape[window_axis]
-    assert axis != window_axis and stride > 0 and dilation > 0 and count >= 0, (
-        x,
-        axis,
-        window_axis,
-    )
-    assert (
-        count == 0 or taps == 0 or (count - 1) * stride + (taps - 1) * dilation < x.shape[axis]
-    ), x
+    assert axis != window_axis, (x, axis)
+    assert stride > 0 and dilation > 0 and count >= 0, (stride, dilation, count)
+    reach = (count - 1) * stride + (taps - 1) * dilation
+    assert count == 0 or taps == 0 or reach < x.shape[axis], (x, reach)
     shape = tuple(count if i == axis else n for i, n in enumerate(x.shape))
     return make(Op.WINDOW, (x,), (axis, window_axis, stride, dilation), shape, x.dtype)
 
@@ -402,10 +407,8 @@ def concat(parts: Iterable[Node], axis: int) -> Node:
 
 def gather(data: Node, index: Node, axis: int) -> Node:
     """See the module's text. Negative indices are outside; wrap them first."""
-    assert index.dtype.is_integer and index.ndim == data.ndim and 0 <= axis < data.ndim, (
-        data,
-        index,
-    )
+    assert index.dtype.is_integer and index.ndim == data.ndim, (data, index)
+    assert 0 <= axis < data.ndim, (data, axis)
     assert all(
         i == axis or a == b for i, (a, b) in enumerate(zip(data.shape, index.shape, strict=True))
     )
@@ -435,8 +438,9 @@ def contiguous(x: Node) -> Node:
 
 
 def detach(x: Node) -> Node:
-    """The same value, where gradients stop. A BUFFER may be a gradient's target, so it is wrapped
-    too.
+    """The same value, where gradients stop.
+
+    A BUFFER is wrapped like anything else, since it may be a gradient's target.
     """
     if x.op in (Op.CONST, Op.IOTA) or (x.op is Op.DETACH and x.arg is None):
         return x
@@ -447,10 +451,9 @@ _leaf_serial = itertools.count()
 
 
 def leaf(x: Node) -> Node:
-    """A DETACH that no one else has: the identity of a parameter whose value is still to be
-    computed.
+    """A DETACH that no one else has, for a parameter whose value is still to be computed.
 
-    Its argument is a serial number, which means nothing to the value.
+    Its argument is a serial number, which gives it its identity and means nothing to the value.
     """
     return make(Op.DETACH, (x,), next(_leaf_serial), x.shape, x.dtype)
 
@@ -473,7 +476,8 @@ def topological(roots: Iterable[Node], *, through_storage: bool = False) -> list
     """Every node the roots need, sources first.
 
     Stops, unless told to go `through_storage`, at nodes that have storage and at those without
-    elements, which need nothing. Iterative: graphs of a training run are deeper than Python's stack.
+    elements, which need nothing. Iterative, because the graph of a training run is deeper than
+    Python's stack.
     """
     order: list[Node] = []
     seen: set[Node] = set()

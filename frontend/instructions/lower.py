@@ -391,9 +391,11 @@ class _Nest:
                 key = (i, self._key(point))
                 old = self.accumulators.held[key]
                 if self.scans_lanes:
-                    running.append(self._scanned(r, old[0], self.values.at(value, point)))
-                    last = next(c.active for c in point if isinstance(c, Piece)) - 1
-                    self.accumulators.held[key] = (self.b.extract(running[-1], last),)
+                    piece = next(c for c in point if isinstance(c, Piece))
+                    lanes = self.b.splat(self.values.at(value, point), piece.lanes)
+                    running.append(self._scanned(r, old[0], lanes))
+                    carried = self.b.extract(running[-1], piece.active - 1)
+                    self.accumulators.held[key] = (carried,)
                     continue
                 self.accumulators.held[key] = self._fold(r, old, value, point)
                 running.append(self.accumulators.held[key][0])

@@ -11,6 +11,7 @@ network at once.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -261,6 +262,16 @@ class Module:
         values = {name: state[name] for name in own if name in state}
         load_values(own, values, "load_state_dict")
         return missing, unexpected
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A module with parameters of its own, of the same values."""
+        state.compute_fresh()  # or the copy would draw its numbers again at each call
+        out = type(self).__new__(type(self))
+        memo[id(self)] = out
+        out.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        for _, tensor in out._own(PARAMETER, BUFFER, TRANSIENT):
+            state.initialised(tensor)
+        return out
 
     # -- text
 

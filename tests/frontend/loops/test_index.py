@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,12 +151,8 @@ def test_reshaping_visits_elements_in_the_same_order(shape: tuple[int, ...]) -> 
     flat = Var("flat", size)
     other = unflatten(Index.of(flat), shape)
     for position in range(size):
-        at = [index.evaluate(lambda _, position=position: position) for index in other]
-        expected = []
-        rest = position
-        for extent in reversed(shape):
-            expected.insert(0, rest % extent)
-            rest //= extent
+        at = [index.evaluate({flat: position}.__getitem__) for index in other]
+        expected = [int(i) for i in np.unravel_index(position, shape)]
         assert at == expected
 
 

@@ -117,7 +117,7 @@ class Chooser:
         for _ in range(self.rng.randint(0, 3)):
             name = self.rng.choice(list(self.reduce))
             factor = self.rng.choice((1, 2, 3, 4, 7, 8, 16, 32, 64))
-            if factor > 2 * self.extent[name] or "/" in name.rpartition("%")[2]:
+            if factor > 2 * self.extent[name] or "/" in name:
                 continue
             extent, reduce = self.extent.pop(name), self.reduce.pop(name)
             outer, inner = f"{name}/{factor}", f"{name}%{factor}"
@@ -186,7 +186,10 @@ class Chooser:
             return
         at = self.rng.choice(outputs)
         order = [name for part in parts for name in part]
-        loops = ln.apply(self.nest.axes, self.nest.reduce, self.steps)
+        try:
+            loops = ln.apply(self.nest.axes, self.nest.reduce, self.steps)
+        except ValueError:
+            return
         index = mine[0].index.substitute(loops.values)
         inside = [n for n in order[order.index(at) :] if index.depends_on(loops.loop(n).var)]
         if inside:

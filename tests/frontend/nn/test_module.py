@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,18 @@ def test_the_same_seed_draws_the_same_network() -> None:
         return [value.tolist() for value in net.state_dict().values()]
 
     assert made() == made()
+
+
+def test_a_copy_has_parameters_of_its_own() -> None:
+    net = Net()
+    other = copy.deepcopy(net)
+    assert other.shared is other.first.inner
+    optimizer = optim.SGD(other.parameters(), lr=1.0)
+    assert all(p.is_realized and p.is_leaf and p.requires_grad for p in other.parameters())
+    other(Tensor([[1.0, 2.0], [3.0, -1.0]])).sum().backward()
+    optimizer.step()
+    assert all(p.grad is None for p in net.parameters())
+    assert other.first.scale.tolist() != net.first.scale.tolist() == [2.0, 3.0]
 
 
 def test_an_attribute_may_be_replaced_or_removed() -> None:
