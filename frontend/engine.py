@@ -27,8 +27,7 @@ from rawgpu.compiler_bridge.cache import cache
 from rawgpu.contract import Binding, Buffer, Device, Kernel, Recording
 from rawgpu.errors import DeviceNotFound, OperationError
 
-# ---- devices
-# -----------------------------------------------------------------------------------------
+# --- devices -------------------------------------------------------------------------------------
 
 
 class Opened:
@@ -96,14 +95,18 @@ if os.environ.get("RAWGPU_PROFILE"):
     atexit.register(lambda: sys.stderr.write(_whole.table() + "\n"))
 
 
-# ---- storage
-# -----------------------------------------------------------------------------------------
+# --- storage -------------------------------------------------------------------------------------
 
 
 class Storage:
     """Device memory that holds a realised node: contiguous, row-major. Never written again."""
 
     __slots__ = ("__weakref__", "address", "buffer", "size_bytes")
+
+    def __init__(self, buffer: Buffer, size_bytes: int) -> None:
+        self.buffer = buffer
+        self.address = buffer.address
+        self.size_bytes = size_bytes
 
     def copy(self, device: str) -> Storage:
         """The same bytes in memory of their own."""
@@ -113,11 +116,6 @@ class Storage:
             queue.copy(made.buffer, self.buffer, self.size_bytes)
             queue.submit()
         return made
-
-    def __init__(self, buffer: Buffer, size_bytes: int) -> None:
-        self.buffer = buffer
-        self.address = buffer.address
-        self.size_bytes = size_bytes
 
 
 def from_host(
@@ -142,8 +140,7 @@ def to_host(node: Node) -> np.ndarray[Any, Any]:
     return np.frombuffer(data, dtype=node.dtype.numpy).reshape(node.shape)
 
 
-# ---- realize
-# -----------------------------------------------------------------------------------------
+# --- realize -------------------------------------------------------------------------------------
 
 _SAME_STORAGE = (Op.RESHAPE, Op.DETACH, Op.CONTIGUOUS)
 _plans: dict[tuple[object, ...], Plan] = {}
@@ -193,9 +190,7 @@ def find_plan(
         return make_plan(roots, targets, replaced)
     facts = ({name: t.key for name, t in targets.items()}, list(replaced))
     key = form_text(form) + repr(facts)
-    data = cache().get_or_build(
-        "plan", key, lambda: make_plan(roots, targets, replaced).to_json()
-    )
+    data = cache().get_or_build("plan", key, lambda: make_plan(roots, targets, replaced).to_json())
     return Plan.from_json(data)
 
 

@@ -69,7 +69,8 @@ class Profile:
             f"  {r.gflops:7.1f}  {r.gbytes:6.1f}"
             for r in rows
         ]
-        lines.append(f"{'total':{wide}}  {'':6}  {sum(r.launches for r in rows):8}  {total / 1e6:8.3f}")
+        launches = sum(r.launches for r in rows)
+        lines.append(f"{'total':{wide}}  {'':6}  {launches:8}  {total / 1e6:8.3f}")
         return "\n".join(lines)
 
 
@@ -86,4 +87,3 @@ def profile() -> Iterator[Profile]:
         yield p
     finally:
         active.remove(p)
-

@@ -1,4 +1,8 @@
-"""`RAWGPU_SHOW=graph,schedule,loops,instructions,text,asm` prints any level of what is generated."""
+"""Prints any level of what is generated, to stderr, as it is made.
+
+`RAWGPU_SHOW` names the levels, with commas: graph, schedule, loops, instructions, text, asm;
+or it says all.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ LEVELS = ("graph", "schedule", "loops", "instructions", "text", "asm")
 
 
 def wanted() -> frozenset[str]:
-    """The levels asked for; unknown ones are named once on stderr and ignored."""
+    """The levels asked for; words that name none are ignored."""
     text = os.environ.get("RAWGPU_SHOW", "")
     levels = frozenset(filter(None, (word.strip() for word in text.split(","))))
     if "all" in levels:

@@ -316,7 +316,7 @@ class Tensor:
         return convert.describe(self)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Tensor:
-        out = self._new(autograd.cut(self._node), self._device)
+        out = self._new(autograd.own_node(self._node), self._device)
         out.requires_grad = self._requires_grad
         memo[id(self)] = out
         return out

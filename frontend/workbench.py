@@ -7,9 +7,9 @@
     kernel.replace_text(my_llvm_ir)           # or another meaning, if it is wrong
     print(bench.run().table())                # times before and after; raises if results differ
 
-Hand-written text is compiled in a worker process, so that what kills LLVM is a CompileError here. Kernels are
-`void name(ptr args, i64 begin, i64 end)`: `args` holds one address for each buffer in `kernel.buffers`, and blocks
-`begin` to `end` of `kernel.blocks` are to be done.
+Hand-written text is compiled in a worker process, so that what kills LLVM is a CompileError here.
+Kernels are `void name(ptr args, i64 begin, i64 end)`: `args` holds one address for each buffer in
+`kernel.buffers`, and blocks `begin` to `end` of `kernel.blocks` are to be done.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ from rawgpu.errors import OperationError
 class Kernel:
     """One kernel on the bench."""
 
-    def __init__(self, code: Code, nest: ln.Kernel | None, target: Target, buffers: list[str]) -> None:
+    def __init__(
+        self, code: Code, nest: ln.Kernel | None, target: Target, buffers: list[str]
+    ) -> None:
         self._original, self._nest, self._target = code, nest, target
         self._code, self._kernel = code, nest
         self.buffers = buffers
-        """What each argument is: `leaf 0 float32[16]` and so on."""
+        """What each argument is: `leaf 0, 64 bytes` and so on."""
 
     @property
     def name(self) -> str:
@@ -65,7 +67,11 @@ class Kernel:
 
     @property
     def instructions(self) -> str:
-        return "" if self._kernel is None else show_instructions(lower(self._kernel, self._target.machine)[0])
+        """The instructions as text."""
+        if self._kernel is None:
+            return ""
+        body, _ = lower(self._kernel, self._target.machine)
+        return show_instructions(body)
 
     @property
     def text(self) -> str:
@@ -107,9 +113,8 @@ class Kernel:
 
     def replace_text(self, text: str, *, blocks: int | None = None) -> None:
         """Hand-written LLVM IR that defines `name`; compiled when the bench runs."""
-        self._code = replace(
-            self._original, text=text, blocks=self.blocks if blocks is None else blocks, foreign=True
-        )
+        blocks = self.blocks if blocks is None else blocks
+        self._code = replace(self._original, text=text, blocks=blocks, foreign=True)
 
     def replace_assembly(self, assembly: str, *, blocks: int | None = None) -> None:
         """Hand-written assembly that defines the global symbol `name`."""
@@ -139,10 +144,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run of the bench found. `errors`: for each tensor, the largest difference from the original."""
+    """What a run of the bench found."""
 
     rows: list[Change]
     errors: list[float]
+    """For each tensor, the largest difference, relative to the original's largest value."""
 
     def table(self) -> str:
         """As text."""
@@ -150,9 +156,10 @@ class Report:
         lines = [f"{'kernel':{wide}}  before µs   after µs  speed-up  GFLOP/s    GB/s"]
         for r in self.rows:
             mark = " changed" if r.changed else ""
+            faster = r.before_ns / max(1.0, r.after_ns)
             lines.append(
                 f"{r.name:{wide}}  {r.before_ns / 1e3:9.2f}  {r.after_ns / 1e3:9.2f}"
-                f"  {r.before_ns / max(1.0, r.after_ns):7.2f}x  {r.gflops:7.1f}  {r.gbytes:6.1f}{mark}"
+                f"  {faster:7.2f}x  {r.gflops:7.1f}  {r.gbytes:6.1f}{mark}"
             )
         lines.append(f"largest difference from the original: {max(self.errors, default=0.0):g}")
         return "\n".join(lines)
@@ -210,7 +217,8 @@ class Workbench:
         for i, error in enumerate(errors):
             if not error <= tolerance:
                 raise OperationError(
-                    f"workbench: tensor {i} differs from the original by {error:g} of its largest value"
+                    f"workbench: tensor {i} differs from the original by {error:g} "
+                    "of its largest value"
                 )
         times = [self._times(run, leaves, repeat) for run in runs]
         return Report(self._rows(plans[1], *times), errors)
@@ -246,5 +254,6 @@ class Workbench:
             code = plan.codes[step.code]
             changed = code is not self._plan.codes[step.code]
             ns = max(new, 1.0)
-            rows.append(Change(code.name, old, new, code.flops / ns, code.bytes_moved / ns, changed))
+            rates = code.flops / ns, code.bytes_moved / ns
+            rows.append(Change(code.name, old, new, *rates, changed))
         return rows

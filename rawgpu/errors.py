@@ -24,8 +24,7 @@
     ├── DevicePermission            the node is there and may not be opened
     ├── LaunchError                 arguments, grid or block do not fit the kernel
     ├── DeviceClosed                used after close
-    └── OperationError              a tensor operation's shapes, dtypes, axes or values break its
-    rule
+    └── OperationError              a tensor operation's arguments break its rule
         ├── ShapeError
         ├── DTypeError
         ├── AxisError
@@ -152,8 +151,9 @@ class OutOfMemory(DeviceError):
 
 
 class KernelCallFailed(RawGpuError):
-    """An ioctl, open or mmap was refused. `request` is the decoded request, `errno` the kernel's
-    number.
+    """An ioctl, open or mmap was refused.
+
+    `request` is the decoded request, `errno` the kernel's number.
     """
 
     def __init__(self, message: str, *, errno: int, request: Any, hint: str | None = None) -> None:
@@ -163,8 +163,9 @@ class KernelCallFailed(RawGpuError):
 
 
 class BadFile(RawGpuError):
-    """A file from outside is damaged or hostile. `offset` is where, in bytes, if one place is to
-    blame.
+    """A file from outside is damaged or hostile.
+
+    `offset` is where, in bytes; None if no one place is to blame.
     """
 
     def __init__(self, message: str, *, offset: int | None = None, hint: str | None = None) -> None:
@@ -175,8 +176,9 @@ class BadFile(RawGpuError):
 
 
 class BadElf(BadFile):
-    """An ELF image that is damaged, hostile, for another machine, or uses what our loader does not
-    do.
+    """An ELF image that is damaged, hostile, or not for us.
+
+    Not for us are other machines, and features that our loader does not have.
     """
 
 

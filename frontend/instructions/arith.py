@@ -13,11 +13,17 @@ from frontend import dtype as dt
 from frontend.dtype import DType
 from frontend.graph.node import Op
 from frontend.instructions.ir import BITS, Builder, Value
-from frontend.instructions.memory import compute_kind, round_to
+from frontend.instructions.memory import (
+    compute_kind,
+    from_memory,
+    memory_kind,
+    round_to,
+    to_memory,
+)
 
 _FLOAT = {
-    Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv", Op.POW: "pow", Op.ATAN2: "atan2",
-    Op.COPYSIGN: "copysign", Op.MAXIMUM: "fmaximum", Op.MINIMUM: "fminimum", Op.FMOD: "fmod",
+    Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv", Op.FMOD: "fmod", Op.POW: "pow",
+    Op.ATAN2: "atan2", Op.COPYSIGN: "copysign", Op.MAXIMUM: "fmaximum", Op.MINIMUM: "fminimum",
 }  # fmt: skip
 _INTEGER = {
     Op.ADD: "add", Op.SUB: "sub", Op.MUL: "mul", Op.AND: "and", Op.OR: "or", Op.XOR: "xor",
@@ -29,9 +35,10 @@ _BOOL = {
 _FLOAT_UNARY = {
     Op.NEG: "fneg", Op.ABS: "fabs", Op.FLOOR: "floor", Op.CEIL: "ceil", Op.TRUNC: "trunc",
     Op.ROUND: "roundeven", Op.SQRT: "sqrt", Op.EXP: "exp", Op.EXP2: "exp2", Op.EXPM1: "expm1",
-    Op.LOG: "log", Op.LOG2: "log2", Op.LOG10: "log10", Op.LOG1P: "log1p", Op.SIN: "sin", Op.COS: "cos",
-    Op.TAN: "tan", Op.ASIN: "asin", Op.ACOS: "acos", Op.ATAN: "atan", Op.SINH: "sinh", Op.COSH: "cosh",
-    Op.TANH: "tanh", Op.ASINH: "asinh", Op.ACOSH: "acosh", Op.ATANH: "atanh", Op.ERF: "erf",
+    Op.LOG: "log", Op.LOG2: "log2", Op.LOG10: "log10", Op.LOG1P: "log1p", Op.SIN: "sin",
+    Op.COS: "cos", Op.TAN: "tan", Op.ASIN: "asin", Op.ACOS: "acos", Op.ATAN: "atan",
+    Op.SINH: "sinh", Op.COSH: "cosh", Op.TANH: "tanh", Op.ASINH: "asinh", Op.ACOSH: "acosh",
+    Op.ATANH: "atanh", Op.ERF: "erf",
 }  # fmt: skip
 
 
@@ -145,11 +152,9 @@ def cast(b: Builder, x: Value, source: DType, target: DType) -> Value:
         if source.kind == "b":
             return x
         zero = b.const(x.kind, 0, x.lanes)
-        return (
-            b.compare("fcmp", "une", x, zero)
-            if source.is_float
-            else b.compare("icmp", "ne", x, zero)
-        )
+        if source.is_float:
+            return b.compare("fcmp", "une", x, zero)
+        return b.compare("icmp", "ne", x, zero)
     kind = compute_kind(target)
     if target.is_float:
         if source.is_float:
@@ -190,8 +195,6 @@ def _to_odd(b: Builder, x: Value) -> Value:
 
 def bitcast(b: Builder, x: Value, source: DType, target: DType) -> Value:
     """The same bits as another type of the same size."""
-    from frontend.instructions.memory import from_memory, memory_kind, to_memory
-
     raw = to_memory(b, x, source)
     if raw.kind != memory_kind(target):
         raw = b.cast("bitcast", raw, memory_kind(target))

@@ -23,120 +23,36 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-KINDS = ("i1", "i8", "i16", "i32", "i64", "f16", "f32", "f64")
 BITS = {
-    "i1": 1,
-    "i8": 8,
-    "i16": 16,
-    "i32": 32,
-    "i64": 64,
-    "f16": 16,
-    "f32": 32,
-    "f64": 64,
-    "ptr": 64,
-}
+    "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f16": 16, "f32": 32, "f64": 64, "ptr": 64,
+}  # fmt: skip
 
 # Operations without effects, whose result depends on the operands alone: these may move and merge.
-BINARY = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "sdiv",
-        "udiv",
-        "srem",
-        "urem",
-        "and",
-        "or",
-        "xor",
-        "shl",
-        "lshr",
-        "ashr",
-        "fadd",
-        "fsub",
-        "fmul",
-        "fdiv",
-        "fmod",
-        "pow",
-        "atan2",
-        "copysign",
-        "fmaximum",
-        "fminimum",
-        "smax",
-        "smin",
-        "umax",
-        "umin",
-    ]
-)
-UNARY = frozenset(
-    [
-        "fneg",
-        "fabs",
-        "sqrt",
-        "floor",
-        "ceil",
-        "trunc",
-        "roundeven",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "erf",
-    ]
-)
-CASTS = frozenset(
-    [
-        "sext",
-        "zext",
-        "itrunc",
-        "fptrunc",
-        "fpext",
-        "sitofp",
-        "uitofp",
-        "fptosi",
-        "fptoui",
-        "bitcast",
-    ]
-)
-COMPARE = frozenset(["icmp", "fcmp"])
+BINARY = frozenset({
+    "add", "sub", "mul", "sdiv", "udiv", "srem", "urem", "and", "or", "xor", "shl", "lshr", "ashr",
+    "fadd", "fsub", "fmul", "fdiv", "fmod", "pow", "atan2", "copysign", "fmaximum", "fminimum",
+    "smax", "smin", "umax", "umin",
+})  # fmt: skip
+UNARY = frozenset({
+    "fneg", "fabs", "sqrt", "floor", "ceil", "trunc", "roundeven", "exp", "exp2", "expm1", "log",
+    "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+    "asinh", "acosh", "atanh", "erf",
+})  # fmt: skip
+CASTS = frozenset({
+    "sext", "zext", "itrunc", "fptrunc", "fpext", "sitofp", "uitofp", "fptosi", "fptoui", "bitcast",
+})  # fmt: skip
 # What a reduction over lanes, or over partial results, does.
-COMBINE = frozenset(
-    [
-        "fadd",
-        "fmul",
-        "fmaximum",
-        "fminimum",
-        "add",
-        "mul",
-        "smax",
-        "smin",
-        "umax",
-        "umin",
-        "and",
-        "or",
-    ]
-)
+COMBINE = frozenset({
+    "fadd", "fmul", "fmaximum", "fminimum", "add", "mul", "smax", "smin", "umax", "umin", "and",
+    "or",
+})  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """One instruction and its result. `lanes` 1 is a scalar. `kind` is "" where there is no
-    result.
+    """One instruction and its result.
+
+    `lanes` is 1 for a scalar; `kind` is "" where there is no result.
     """
 
     op: str
@@ -172,8 +88,7 @@ class Builder:
         self._open: list[Region] = [Region(0)]
         self._guards: list[int] = [0]
 
-    # ---- plain instructions
-    # -------------------------------------------------------------------------
+    # --- plain instructions ----------------------------------------------------------------------
 
     def _pure(
         self,
@@ -203,9 +118,8 @@ class Builder:
 
     def const(self, kind: str, value: bool | int | float, lanes: int = 1) -> Value:
         """A constant; the same number in each lane."""
-        return self._pure(
-            "const", kind, lanes, (), repr(float(value) if kind[0] == "f" else int(value))
-        )
+        text = repr(float(value) if kind[0] == "f" else int(value))
+        return self._pure("const", kind, lanes, (), text)
 
     def iota(self, kind: str, lanes: int, start: int = 0, step: int = 1) -> Value:
         """start, start+step, … one number a lane."""
@@ -272,7 +186,7 @@ class Builder:
             if op == "itrunc":
                 number = _wrap(number, kind)
             return self.const(kind, number, x.lanes)
-        if x.is_constant and op in ("fpext",):
+        if x.is_constant and op == "fpext":
             return self.const(kind, float(x.attr), x.lanes)
         return self._pure(op, kind, x.lanes, (x,))
 
@@ -291,7 +205,8 @@ class Builder:
     def shuffle(self, a: Value, b: Value, picks: Sequence[int]) -> Value:
         """Lane j of the result is lane picks[j] of the concatenation of `a` and `b`."""
         if len(picks) == 1:
-            return self.extract(*((a, picks[0]) if picks[0] < a.lanes else (b, picks[0] - a.lanes)))
+            lane = picks[0]
+            return self.extract(a, lane) if lane < a.lanes else self.extract(b, lane - a.lanes)
         return self._pure("shuffle", a.kind, len(picks), (a, b), tuple(picks))
 
     def combine(self, op: str, x: Value) -> Value:
@@ -299,11 +214,10 @@ class Builder:
         assert op in COMBINE, op
         return x if x.lanes == 1 else self._pure("combine", x.kind, 1, (x,), op)
 
-    # ---- memory
-    # ------------------------------------------------------------------------------------
+    # --- memory ----------------------------------------------------------------------------------
 
     def address(self, base: Value, index: Value, size_bytes: int, constant: int = 0) -> Value:
-        """`base + (index + constant)*size_bytes`; a vector of indices gives a vector of addresses."""
+        """`base + (index + constant)*size_bytes`; an address for each lane of `index`."""
         where = self._pure("address", "ptr", index.lanes, (base, index), size_bytes)
         if constant:
             where = self._pure("offset", "ptr", where.lanes, (where,), constant * size_bytes)
@@ -312,8 +226,10 @@ class Builder:
     def load(
         self, kind: str, lanes: int, address: Value, *, align: int, invariant: bool = False
     ) -> Value:
-        """`lanes` neighbours. `invariant`: nothing writes there while the kernel runs, so it may
-        move out of loops. It stays inside `when`: the condition may be what makes the address good.
+        """`lanes` neighbours.
+
+        `invariant`: nothing writes there while the kernel runs, so the load may move out of loops.
+        It stays inside `when`, whose condition may be what makes the address good.
         """
         if invariant:
             return self._pure("load", kind, lanes, (address,), (align, True), self._guards[-1])
@@ -345,8 +261,7 @@ class Builder:
     def prefetch(self, address: Value) -> None:
         self._effect("prefetch", (address,), None)
 
-    # ---- regions
-    # ------------------------------------------------------------------------------------
+    # --- regions ---------------------------------------------------------------------------------
 
     @contextmanager
     def loop(
@@ -521,7 +436,8 @@ def show(root: Region) -> str:
             if v.op == "loop":
                 start, stop, *carried = v.args
                 inner = v.regions[0]
-                head = f"loop %{inner.arguments[0].number} = {name(start)} to {name(stop)} step {v.attr}"
+                index = f"%{inner.arguments[0].number}"
+                head = f"loop {index} = {name(start)} to {name(stop)} step {v.attr}"
                 pairs = zip(inner.arguments[1:], carried, strict=True)
                 head += "".join(f", {name(a)} = {name(c)}" for a, c in pairs)
                 lines.append(indent + head)

@@ -1,20 +1,18 @@
-"""Kernels to instructions: loops opened in order, the innermost tile written out, sums kept in
-registers.
+"""Kernels to instructions: loops in order, the innermost tile written out, sums in registers.
 
 The order of work inside one nest:
 
 1. grid and sequential output loops (`_open`); a split that does not divide runs its last round on
-its own,
-   with the inner loop shortened, so no element is ever masked out of a full tile;
+   its own, with the inner loop shortened, so no element is ever masked out of a full tile;
 2. accumulators for every point of the tile, then the reduction loops, which carry them;
 3. the tile: unrolled and vector loops written out, each expression computed once for the points
-that
-   share it (`points.py` enumerates, `Values` computes);
+   that share it (`points.py` enumerates, `Values` computes);
 4. partial sums of a reduction axis inside the tile are combined in a fixed tree; then the stores.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -139,10 +137,7 @@ class _Lowering:
 
 
 def _grid_size(grid: Sequence[ln.Loop]) -> int:
-    size = 1
-    for loop in grid:
-        size *= loop.var.extent
-    return size
+    return math.prod(loop.var.extent for loop in grid)
 
 
 def rounds(loops: ln.Loops, loop: ln.Loop, extents: Extents) -> tuple[int, int, str | None, int]:
@@ -198,9 +193,7 @@ class _Nest:
         self.lanes = self._vector_lanes()
 
     def _vector_lanes(self) -> int:
-        """Lanes of a full vector: as many as the widest element that differs from lane to lane
-        allows.
-        """
+        """Lanes of a full vector, by the widest element that differs from lane to lane."""
         vector = next((lo.var for lo in self.loops.order if lo.kind is ln.Kind.VECTOR), None)
         if vector is None:
             return 1
@@ -234,17 +227,13 @@ class _Nest:
             self.loops, order[at], extents, lambda inside: self._outputs(at + 1, inside)
         )
 
-    # ---- staging
-    # -------------------------------------------------------------------------------------
+    # --- staging ---------------------------------------------------------------------------------
 
     def _stage(self, stage: ln.Stage, extents: Extents) -> None:
         """Copy what the loops inside read of one buffer, and read the copy from then on."""
         shape = tuple(self._axis(name).extent for name in stage.axes)
-        size = 1
-        for extent in shape:
-            size *= extent
         dtype = self.owner.kernel.slots[stage.slot].dtype
-        panel = self.values.add_scratch(f"stage{stage.slot}", dtype, size)
+        panel = self.values.add_scratch(dtype, math.prod(shape))
         fresh = [Var(f"c{i}", self._extent(n, extents)) for i, n in enumerate(stage.axes)]
         inside = dict(zip(stage.axes, (Index.of(v) for v in fresh), strict=True))
         whole = {v: self._partly(v.name, inside) for v in self.rename}
@@ -287,8 +276,7 @@ class _Nest:
         outer, inner, factor = self.loops.splits[name]
         return self._partly(outer, inside) * factor + self._partly(inner, inside)
 
-    # ---- reductions and tiles
-    # -------------------------------------------------------------------------
+    # --- reductions and tiles --------------------------------------------------------------------
 
     def _body(self, at: int, extents: Extents) -> None:
         order = self.loops.order
@@ -324,9 +312,7 @@ class _Nest:
         self.accumulators = _Accumulators(held)
 
     def _variants(self, extents: Extents) -> list[Extents]:
-        """The tile's extents in every round of the reduction loops: full, and the shorter last
-        one.
-        """
+        """The tile's extents in every round of the reduction loops, full or shorter."""
         variants = [dict(extents)]
         for loop in self.tile:
             if loop.reduce and loop.name not in extents:
@@ -351,7 +337,7 @@ class _Nest:
         return points(self.loops, tile, extents, self.lanes, masked=self.owner.machine.masked)
 
     def _key(self, point: Point) -> Point:
-        """A point without its count of active lanes: a shorter last round adds to the same lanes."""
+        """A point without its active lanes: a shorter last round adds to the same accumulators."""
         if self.scans_lanes:  # one running value, whatever lanes the round has
             return tuple(c for lo, c in zip(self.tile, point, strict=True) if not lo.reduce)
         return tuple(Piece(c.start, c.lanes, c.lanes) if isinstance(c, Piece) else c for c in point)
@@ -470,7 +456,10 @@ class _Nest:
         *,
         first_wins: bool,
     ) -> tuple[Value, ...]:
-        """The better of two (value, position) pairs; NaN beats all, and at equal values the first."""
+        """The better of two (value, position) pairs.
+
+        NaN beats all. Among equal values the lower position wins; `first_wins`: `old` has it.
+        """
         b = self.b
         (x, i), (y, j) = old, new
         greater = "gt" if r.kind is Op.ARGMAX else "lt"
@@ -497,8 +486,8 @@ class _Nest:
             kept = tuple(c for lo, c in zip(self.tile, point, strict=True) if not lo.reduce)
             groups.setdefault((i, kept), []).append(parts)
         across = any(lo.reduce and lo.kind is ln.Kind.VECTOR for lo in self.tile)
-        for (i, kept), parts in groups.items():
-            combined[i, kept] = self._combine(i, parts, across)
+        for (i, kept), partial in groups.items():
+            combined[i, kept] = self._combine(i, partial, across)
         self.values.begin(self.outputs, extents)
         for point in self._points(self.outputs, extents):
             key = self._key(point)
@@ -545,8 +534,7 @@ class _Nest:
             parts = self._merge_arg(r, value, low, high, first_wins=False)
         return parts
 
-    # ---- stores
-    # --------------------------------------------------------------------------------------
+    # --- stores ----------------------------------------------------------------------------------
 
     def _store_all(self, stores: Sequence[ln.Store], where: Sequence[Point]) -> None:
         """All values first, then all stores: loads of a tile are not held up by its stores."""

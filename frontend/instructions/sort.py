@@ -1,8 +1,8 @@
-"""Stable argsort of rows, as instructions: bottom-up merging of index runs, ping-pong between two
-buffers.
+"""Stable argsort of rows, as instructions: runs of indices, merged from the bottom up.
 
-Arguments: keys, result (int64), and a second int64 buffer of the result's size. One grid block
-sorts one row. NaN sorts last either way; equal keys keep their order.
+Arguments: keys, result (int64), and a second int64 buffer of the result's size; each pass merges
+from one of the two into the other, and the last ends in the result. One grid block sorts one row.
+NaN sorts last either way; equal keys keep their order.
 """
 
 from __future__ import annotations

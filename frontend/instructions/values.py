@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from frontend.dtype import DType
 from frontend.instructions import arith
 from frontend.instructions.ir import BITS, Builder, Value
 from frontend.instructions.memory import compute_kind, from_memory, memory_kind, to_memory
@@ -34,7 +36,7 @@ class Values:
         self._tile: Sequence[ln.Loop] = ()
         self._extents: dict[str, int] = {}
         self._tile_vars: dict[Var, int] = {}
-        self._memo: dict[tuple[object, ...], Value] = {}
+        self._memo: dict[tuple[Any, ...], Value] = {}
         self._squares: dict[tuple[object, ...], list[Value]] = {}
         self._accumulated: list[Value] = []
         self._needs_accumulated: dict[int, bool] = {}
@@ -57,17 +59,14 @@ class Values:
         """The reductions' values at the point that comes next."""
         self._accumulated = values
         # expressions that hold a reduction's value are not shared between points
-        self._memo = {k: v for k, v in self._memo.items() if not self._needs_accumulated.get(k[0])}  # type: ignore[call-overload]
+        self._memo = {k: v for k, v in self._memo.items() if not self._needs_accumulated.get(k[0])}
 
-    def add_scratch(self, name: str, dtype: object, size: int) -> int:
-        """A new buffer of the block's own; its slot number. Padded so that a full vector may be
-        read.
-        """
-        self.slots.append(ln.Slot(ln.Role.SCRATCH, dtype, size))  # type: ignore[arg-type]
+    def add_scratch(self, dtype: DType, size: int) -> int:
+        """The slot of a new buffer of the block's own, padded so that a full vector may be read."""
+        self.slots.append(ln.Slot(ln.Role.SCRATCH, dtype, size))
         return len(self.slots) - 1
 
-    # ---- points
-    # --------------------------------------------------------------------------------------
+    # --- points ----------------------------------------------------------------------------------
 
     def _enter(self, point: Point) -> Piece | None:
         piece = None
@@ -128,8 +127,7 @@ class Values:
         args = tuple(self._value(a, point) for a in e.args)
         return arith.emit(self.b, e.op, e.dtype, args, e.args[-1].dtype)
 
-    # ---- indices
-    # -------------------------------------------------------------------------------------
+    # --- indices ---------------------------------------------------------------------------------
 
     def _sum(self, index: Index) -> tuple[Value | None, int]:
         """(value, constant) of an index, the vector variable at its piece's first lane."""
@@ -172,9 +170,8 @@ class Values:
     def _step(self, index: Index) -> int | None:
         """How `index` moves from lane to lane; None if not evenly."""
         var = self._vector_var()
-        if any(
-            isinstance(self.env.get(v), Value) and self.env[v].lanes > 1 for v in index.variables()
-        ):  # type: ignore[union-attr]
+        held = (self.env.get(v) for v in index.variables())
+        if any(isinstance(value, Value) and value.lanes > 1 for value in held):
             return None
         return 0 if var is None else index.coefficient(var)
 
@@ -225,8 +222,7 @@ class Values:
             value = self.b.cast("sitofp", value, kind)
         return value
 
-    # ---- conditions
-    # ----------------------------------------------------------------------------------
+    # --- conditions ------------------------------------------------------------------------------
 
     def _condition(self, condition: Condition, piece: Piece | None) -> Value:
         b = self.b
@@ -293,8 +289,7 @@ class Values:
             position = self.b.cast(widen, position, "i64")
         return position
 
-    # ---- loads
-    # ---------------------------------------------------------------------------------------
+    # --- loads -----------------------------------------------------------------------------------
 
     def pointer(self, slot: int) -> Value:
         made = self._pointers.get(slot)
@@ -467,8 +462,7 @@ class Values:
             bit *= 2
         return rows
 
-    # ---- stores
-    # --------------------------------------------------------------------------------------
+    # --- stores ----------------------------------------------------------------------------------
 
     def store(self, s: ln.Store, point: Point) -> None:
         """Carry out a store at a point; lanes past the end are left alone."""

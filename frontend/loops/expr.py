@@ -71,8 +71,9 @@ class Alu(Expr):
 
 
 class Masked(Expr):
-    """`value` where all conditions hold, else `otherwise`; `value` reads nothing where they do
-    not.
+    """`value` where all conditions hold, else `otherwise`.
+
+    Where they do not hold, `value` reads nothing.
     """
 
     __slots__ = ("conditions", "otherwise", "value")
@@ -88,8 +89,7 @@ class Masked(Expr):
 
 
 class Lookup(Expr):
-    """`value` with the variable `var` bound to what `position` computes; zero where that is
-    outside.
+    """`value` with `var` bound to what `position` computes; zero where that is outside.
 
     How gathers read: the position is data, and inside `value` it is an index like any other.
     """

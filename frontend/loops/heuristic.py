@@ -3,14 +3,13 @@
 The rules, in the order they are asked:
 
 * The vector axis is the one that makes loads cheapest: a load whose index does not move with the
-axis is one
-  scalar, step 1 is one vector, anything else costs a gather, unless it can be transposed in
-  registers.
+  axis is one scalar, step 1 is one vector, anything else costs a gather, unless it can be
+  transposed in registers.
 * A reduction keeps as many accumulators as the registers hold: along an unrolled output axis that
-shares the
-  vector loads, along the vector axis, and, where lanes run along the reduction, along that.
+  shares the vector loads, along the vector axis, and, where lanes run along the reduction, along
+  that.
 * An operand that every register tile reads again, in an order the vector axis does not like, is
-staged.
+  staged.
 * Outer output loops become the grid until a block has a few ten thousand points of work.
 """
 
@@ -58,7 +57,7 @@ class Machine:
 BLOCK_POINTS = 16_384
 """Points of a map, or multiply-adds, that are worth a grid block: some microseconds."""
 STAGE_BYTES = 1 << 20
-"""The most that one block may stage; it lies on the worker's stack and should lie in its L2 cache."""
+"""The most that one block may stage: it lies on the worker's stack, and should stay in its L2."""
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Kernel:
@@ -82,8 +81,9 @@ def _outer_steps(kernel: Kernel) -> tuple[Step, ...]:
 
 
 def _grid_steps(axes: Sequence[Var], inner: int, fixed: list[Step]) -> tuple[Step, ...]:
-    """Mark outer axes as grid until the rest of a block is about BLOCK_POINTS; `inner` points lie
-    below.
+    """Mark outer axes as grid until a block has about BLOCK_POINTS.
+
+    `inner`: points below one round of all `axes`.
     """
     steps: list[Step] = list(fixed)
     below = inner * math.prod(v.extent for v in axes)
@@ -109,8 +109,7 @@ def _steps(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
     return _map(nest, machine, grid=grid)
 
 
-# ---- what loads cost
-# ---------------------------------------------------------------------------------
+# --- what loads cost -----------------------------------------------------------------------------
 
 
 def _bits(nest: Nest) -> int:
@@ -168,8 +167,7 @@ def _vector_axis(nest: Nest, machine: Machine) -> Var:
     return best[1]
 
 
-# ---- maps
-# --------------------------------------------------------------------------------------------
+# --- maps ----------------------------------------------------------------------------------------
 
 
 def _map(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
@@ -218,10 +216,6 @@ def _tile(steps: list[Step], names: dict[Var, list[str]], axis: Var, factor: int
     if factor < extent:
         steps.append(Split(name, factor))
         names[axis][-1:] = [f"{name}/{factor}", f"{name}%{factor}"]
-    else:
-        names[axis][-1:] = [name]
-        if "%" not in name:
-            names[axis] = [name]
 
 
 def _finish(
@@ -234,8 +228,9 @@ def _finish(
     grid: bool,
     below_grid: str = "",
 ) -> tuple[Step, ...]:
-    """Order the loops, mark the tile, and make outer loops the grid, those before `below_grid` at
-    most.
+    """Order the loops, mark the tile, and make outer loops the grid.
+
+    The grid ends before the loop `below_grid`, if one is named.
     """
     order = (*outputs, *(name for name, _ in reduce), *(name for name, _ in tile))
     steps.append(Order(order))
@@ -263,8 +258,7 @@ def _finish(
     return tuple(steps)
 
 
-# ---- reductions
-# ------------------------------------------------------------------------------------
+# --- reductions ----------------------------------------------------------------------------------
 
 
 def _reduction(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
@@ -309,9 +303,7 @@ def _along_reduction(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -
 
 
 def _sharing_axis(nest: Nest, vector: Var, but: Var | None = None) -> Var | None:
-    """An output axis that some vector load does not move with, so that unrolling it reuses the
-    load.
-    """
+    """An output axis that vector loads do not move with, so that unrolling it reuses them."""
     vectors = [load for load in nest.loads() if load.index.depends_on(vector)]
     if len(vectors) < 1:
         return None
@@ -354,9 +346,7 @@ def _along_output(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> t
 
 
 def _block_rows(nest: Nest, machine: Machine, shared: Var, rows: int) -> int:
-    """Rounds of the shared axis that one staged panel serves: as many as the second-level cache
-    holds.
-    """
+    """Rounds of the shared axis that one staged panel serves: as many as L2 holds."""
     depth = math.prod(v.extent for v in nest.reduce)
     fitting = max(64, machine.l2_bytes // 2 // (4 * depth))
     blocks = max(1, -(-shared.extent // fitting))
@@ -389,7 +379,7 @@ def _reduce_loops(
 def _register_tile(
     nest: Nest, machine: Machine, vector: Var, shared: Var | None, lanes: int
 ) -> tuple[int, int]:
-    """(rounds of the shared axis, vectors) of a register tile: least loads for each multiply-add."""
+    """(rounds of the shared axis, vectors) of the register tile with the fewest loads a product."""
     budget = machine.registers - 8 if machine.registers >= 32 else machine.registers - 4
     budget = max(1, budget // max(1, len(nest.reductions)))
     vectors = -(-vector.extent // lanes)
@@ -410,9 +400,7 @@ def _register_tile(
 
 
 def _staged_load(nest: Nest, vector: Var, shared: Var | None, width: int) -> ex.Load | None:
-    """The operand to stage: it moves with the vector axis, and enough rounds of the shared axis
-    read it.
-    """
+    """The operand to stage: it moves with the vector axis, and every round of `shared` reads it."""
     if shared is None or shared.extent < 32:
         return None
     if any(isinstance(e, ex.Masked | ex.Lookup) for e in ex.walk(nest.expressions())):
@@ -433,12 +421,11 @@ def _staged_load(nest: Nest, vector: Var, shared: Var | None, width: int) -> ex.
     return None
 
 
-# ---- scans and scatters
-# ------------------------------------------------------------------------------
+# --- scans and scatters --------------------------------------------------------------------------
 
 
 def _ordered(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
-    """Points run in axis order; only axes that the order does not bind may be lanes, rows or grid."""
+    """Points run in axis order; only axes outside that order may be lanes, rows or grid."""
     lanes = machine.lanes(_bits(nest))
     steps: list[Step] = []
     names = {v: [v.name] for v in (*nest.axes, *nest.reduce)}

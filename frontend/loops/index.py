@@ -186,8 +186,8 @@ class Index:
     def _divided(self, by: int) -> tuple[Index, Index]:
         """(whole, rest) with self == whole*by + rest; rest holds what `by` does not divide.
 
-        A coefficient is split only where it is divisible: anything else would move the rest's
-        range.
+        A coefficient is split only where it is divisible; anything else would move the range of
+        the rest.
         """
         whole, rest = [], []
         for atom, coefficient in self.terms:
@@ -198,10 +198,9 @@ class Index:
         return Index(whole, self.constant // by), Index(rest, self.constant % by)
 
     def _coarse(self, by: int) -> tuple[int, Index, Index] | None:
-        """(grain, coarse, fine) with self == coarse*grain + fine, grain a divisor of `by`, fine <
-        grain.
+        """(grain, coarse, fine) with self == coarse*grain + fine, 0 <= fine < grain.
 
-        The fine part then never carries into a quotient by `by`.
+        `grain` divides `by`, so the fine part never carries into a quotient by `by`.
         """
         for grain in sorted({abs(c) for _, c in self.terms}, reverse=True):
             if grain == 1 or by % grain:

@@ -76,8 +76,10 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Store:
-    """`slot[index] = value`, or `+=` with `add`; with `position`, index holds `var` and outside is
-    dropped.
+    """`slot[index] = value`, or `+=` with `add`.
+
+    With `position`, the index holds `var`, which stands for what `position` computes; a position
+    outside `var` stores nothing.
     """
 
     slot: int
@@ -90,8 +92,9 @@ class Store:
 
 @dataclass(frozen=True)
 class Split:
-    """Axis or loop `axis` becomes `axis/factor` and `axis%factor`; a remainder runs as a shorter
-    last round.
+    """Axis or loop `axis` becomes `axis/factor` and `axis%factor`.
+
+    Where `factor` does not divide the extent, the last round is shorter.
     """
 
     axis: str
@@ -115,10 +118,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Stage:
-    """Before loop `at` begins, copy what is read of `slot` inside it to local memory, `axes`
-    outermost first.
+    """Before loop `at` begins, copy what is read of `slot` inside it to local memory.
 
-    `axes` name loops inside `at`; the last is contiguous in the copy.
+    `axes` name loops inside `at`, outermost first; the last is contiguous in the copy.
     """
 
     slot: int
@@ -251,19 +253,8 @@ def _split(loops: Loops, step: Split) -> None:
 
 
 def _check(loops: Loops) -> None:
-    """Loops stand as: grid, then loops over outputs, then over reductions, then unrolled and
-    vector.
-    """
-    rank = [
-        0
-        if lo.kind is Kind.GRID
-        else 3
-        if lo.kind in (Kind.UNROLL, Kind.VECTOR)
-        else 2
-        if lo.reduce
-        else 1
-        for lo in loops.order
-    ]
+    """Raise ValueError where an order, a mark or a split breaks a rule."""
+    rank = list(map(_rank, loops.order))
     if rank != sorted(rank):
         names = ", ".join(f"{lo.name} ({lo.kind.value})" for lo in loops.order)
         raise ValueError(
@@ -284,6 +275,15 @@ def _check(loops: Loops) -> None:
                 f"{factor} does not divide {name}: the last round of {outer} is shorter, so "
                 f"{', '.join(parts)} cannot be grid loops"
             )
+
+
+def _rank(loop: Loop) -> int:
+    """Loops stand as: grid, over outputs, over reductions, then unrolled and vector."""
+    if loop.kind is Kind.GRID:
+        return 0
+    if loop.kind in (Kind.UNROLL, Kind.VECTOR):
+        return 3
+    return 2 if loop.reduce else 1
 
 
 def _leaves(loops: Loops, name: str) -> list[str]:
@@ -322,9 +322,8 @@ def _show_nest(nest: Nest, indent: str) -> list[str]:
     lines = []
     rename = ex.Substitution(loops.values)
     for loop in loops.order:
-        for stage in loops.stages:
-            if stage.at == loop.name:
-                lines.append(f"{indent}stage b{stage.slot} as [{', '.join(stage.axes)}]")
+        staged = [stage for stage in loops.stages if stage.at == loop.name]
+        lines += [f"{indent}stage b{s.slot} as [{', '.join(s.axes)}]" for s in staged]
         word = loop.kind.value + (" reduce" if loop.reduce else "")
         lines.append(f"{indent}{word} {loop.name} in {loop.var.extent}")
         indent += "  "

@@ -1,8 +1,9 @@
 """Loop axes made as few and as plain as they can be.
 
-    for i in 4, j in 8: out[8*i + j] = f(in[8*i + j])      →   for ij in 32: out[ij] = f(in[ij])
-    for i in 32: out[i] = in[4*(i % 8) + i//8]              →   for a in 4, b in 8: out[8*a + b] =
-    in[4*b + a]
+    for i in 4, j in 8: out[8*i + j] = f(in[8*i + j])
+        → for ij in 32: out[ij] = f(in[ij])
+    for i in 32: out[i] = in[4*(i % 8) + i//8]
+        → for a in 4, b in 8: out[8*a + b] = in[4*b + a]
 
 Axes of extent 1 go; an axis that is divided by n somewhere is cut at n; neighbours that every
 index treats as one axis become one. All of it is substitution of loop variables: `index.py` does
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from frontend.loops import expr as ex
-from frontend.loops.index import Index, Quotient, Remainder, Var
+from frontend.loops.index import Divides, Index, Quotient, Remainder, Var
 from frontend.loops.nest import Nest, Store
 
 
@@ -74,16 +75,14 @@ def _divisors(nest: Nest, var: Var) -> set[int]:
         visit(index)
     for e in ex.walk(nest.expressions()):
         if isinstance(e, ex.Masked):
-            found |= {
-                c.by for c in e.conditions if not hasattr(c, "extent") and c.index == Index.of(var)
-            }
+            divides = [c for c in e.conditions if isinstance(c, Divides)]
+            found |= {c.by for c in divides if c.index == Index.of(var)}
     return {n for n in found if var.extent % n == 0 and 1 < n < var.extent}
 
 
 def _cut_where_divided(nest: Nest) -> Nest:
     fixed = {r.axis for r in nest.reductions} | set(nest.ordered)
-    names = iter(range(1_000_000))
-    for _ in range(16):  # each round cuts one axis; shapes have few factors
+    for number in range(16):  # each round cuts one axis; shapes have few factors
         cut = next(
             (
                 (v, d)
@@ -96,7 +95,6 @@ def _cut_where_divided(nest: Nest) -> Nest:
             break
         var, divisors = cut
         by = min(divisors)
-        number = next(names)
         outer = Var(f"{var.name}h{number}", var.extent // by)
         inner = Var(f"{var.name}l{number}", by)
         nest = substitute(nest, {var: Index.of(outer) * by + Index.of(inner)})

@@ -1,8 +1,8 @@
 """Functions of networks that are no method of `Tensor`, under torch's names.
 
 Layers without their parameters, normalisations, activations, attention and resizing; the losses are
-in `frontend/nn/losses.py` and can be had from here too. Statistics of float16 and bfloat16 are
-computed in float32 and rounded once.
+in `frontend/nn/losses.py` and can be had from here too, as can what `dot_product.py` and
+`resize.py` hold. Statistics of float16 and bfloat16 are computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from frontend import dtype as dt
+from frontend.nn.dot_product import attention_weights, scaled_dot_product_attention
 from frontend.nn.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -31,7 +32,9 @@ from frontend.nn.losses import (
     soft_margin_loss,
     triplet_margin_loss,
 )
+from frontend.nn.resize import interpolate, pixel_shuffle
 from frontend.ops import common as c
+from frontend.ops import movement
 from frontend.ops.common import Axes
 from frontend.tensor import Tensor
 from rawgpu.errors import DTypeError, OperationError, ShapeError
@@ -41,6 +44,7 @@ Numbers: TypeAlias = int | Sequence[int]
 __all__ = [
     "adaptive_avg_pool",
     "adaptive_max_pool",
+    "attention_weights",
     "avg_pool",
     "batch_norm",
     "binary_cross_entropy",
@@ -294,25 +298,8 @@ def adaptive_max_pool(x: Tensor, size: Numbers) -> Tensor:
             x[(*before, slice(start, end))].max(axis, keepdims=True)
             for start, end in zip(starts, ends, strict=True)
         ]
-        x = concat(parts, axis)
+        x = movement.concat(parts, axis)
     return x
-
-
-def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
-    from frontend.ops import movement
-
-    return movement.concat(parts, axis)
-
-
-def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
-    """(..., C*factor², H, W) to (..., C, H*factor, W*factor). Raises ShapeError."""
-    if x.ndim < 3 or factor < 1 or x.shape[-3] % factor**2:
-        raise ShapeError(f"pixel_shuffle: {x.shape} has no channels for a factor of {factor}")
-    *lead, channels, height, width = x.shape
-    n = len(lead)
-    out = x.reshape(*lead, channels // factor**2, factor, factor, height, width)
-    out = out.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return out.reshape(*lead, channels // factor**2, height * factor, width * factor)
 
 
 # -- normalisations
@@ -445,153 +432,3 @@ def instance_norm(
 def normalize(x: Tensor, order: float = 2.0, axis: Axes = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its norm over `axis`, or by `eps` where that is larger."""
     return x / x.norm(order, axis, keepdims=True).maximum(eps)
-
-
-# -- attention
-
-
-def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """softmax(query @ key.T * scale + attn_mask) @ value.
-
-    query (..., heads, L, E), key (..., heads, S, E), value (..., heads, S, V) give (..., heads, L,
-    V). attn_mask, broadcast to (..., L, S): bool, true where a query sees a key, or floats to add.
-    `is_causal`: query i sees keys up to i. `enable_gqa`: query may have a multiple of key's heads.
-    A query that sees no key gives zeros. Raises ShapeError, OperationError.
-    """
-    weights = attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
-    if dropout_p:
-        weights = weights.dropout(dropout_p)
-    if key.shape[-2] != value.shape[-2]:
-        raise ShapeError(f"attention: key {key.shape} and value {value.shape} differ in length")
-    if enable_gqa:
-        value = _repeat_heads(value, query)
-    return weights.astype(value.dtype) @ value
-
-
-def attention_weights(
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """The weights (..., L, S) of `scaled_dot_product_attention`, in float32 at least."""
-    if query.ndim < 2 or key.ndim < 2 or query.shape[-1] != key.shape[-1]:
-        raise ShapeError(f"attention: query {query.shape} and key {key.shape} differ in width")
-    if mask is not None and is_causal:
-        raise OperationError("attention: a mask and is_causal", hint="put both into the mask")
-    if enable_gqa:
-        key = _repeat_heads(key, query)
-    factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
-    wide = dt.accumulator(query.dtype)
-    scores = (query.astype(wide) * factor) @ key.astype(wide).matrix_transpose()
-    if is_causal:
-        rows, columns = scores.shape[-2:]
-        seen = Tensor.ones(rows, columns, dtype=bool, device=query.device).tril()
-        return seen.where(scores, -math.inf).softmax(-1)  # every query sees the first key
-    if mask is None:
-        return scores.softmax(-1)
-    c.broadcast_shapes("attention: mask", mask.shape, scores.shape)
-    if mask.dtype is dt.bool_:
-        return _safe_softmax(mask.where(scores, -math.inf))
-    return _safe_softmax(scores + mask.astype(wide))
-
-
-def _safe_softmax(x: Tensor) -> Tensor:
-    """softmax over the last axis; rows of nothing but -inf give zeros instead of NaN."""
-    top = x.max(-1, keepdims=True).detach()
-    top = (top == -math.inf).where(0.0, top)
-    weights = (x - top).exp()
-    total = weights.sum(-1, keepdims=True)
-    return weights / (total == 0.0).where(1.0, total)
-
-
-def _repeat_heads(x: Tensor, query: Tensor) -> Tensor:
-    if x.ndim < 3 or query.ndim < 3 or x.shape[-3] == 0 or query.shape[-3] % x.shape[-3]:
-        raise ShapeError(f"attention: the heads of {x.shape} do not divide those of {query.shape}")
-    return x.repeat(query.shape[-3] // x.shape[-3], x.ndim - 3)
-
-
-# -- resizing
-
-
-def interpolate(
-    x: Tensor,
-    size: Numbers | None = None,
-    scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest",
-    align_corners: bool = False,
-) -> Tensor:
-    """(N, C, *spatial) to `size`, or by `scale_factor`: "nearest", or "linear" for each axis.
-
-    "bilinear" and "trilinear" are linear for two and three axes. `align_corners`: corners map to
-    corners, else edges to edges. Raises ShapeError, OperationError.
-    """
-    count = x.ndim - 2
-    ranks = {"linear": 1, "bilinear": 2, "trilinear": 3}
-    if mode != "nearest" and mode not in ranks:
-        raise OperationError(f"interpolate: no mode {mode!r}", hint="nearest, " + ", ".join(ranks))
-    if count < 1 or ranks.get(mode, count) not in (1, count):
-        raise ShapeError(f"interpolate: {mode} of {x.shape}")
-    sizes, steps = _target(x, size, scale_factor, count)
-    for i, (want, step) in enumerate(zip(sizes, steps, strict=True)):
-        if mode == "nearest":
-            x = _nearest(x, 2 + i, want, step)
-        else:
-            x = _linear(x, 2 + i, want, step, align_corners)
-    return x
-
-
-def _target(
-    x: Tensor, size: Numbers | None, scale: float | Sequence[float] | None, count: int
-) -> tuple[tuple[int, ...], list[float]]:
-    """Of each spatial axis the new extent, and how far apart its elements are in the old one."""
-    if (size is None) == (scale is None):
-        raise OperationError("interpolate: give either size or scale_factor")
-    spatial = x.shape[2:]
-    if scale is not None:
-        scales = [float(scale)] * count if isinstance(scale, (int, float)) else list(scale)
-        if len(scales) != count or any(s <= 0 for s in scales):
-            raise ShapeError(f"interpolate: scale {scale} for {x.shape}")
-        sizes = tuple(math.floor(n * s) for n, s in zip(spatial, scales, strict=True))
-        steps = [1.0 / s for s in scales]
-    else:
-        assert size is not None
-        sizes = c.per_axis("interpolate", "size", size, count)
-        steps = [n / max(want, 1) for n, want in zip(spatial, sizes, strict=True)]
-    if min(sizes) < 1 or 0 in spatial:
-        raise ShapeError(f"interpolate: {spatial} to {sizes}")
-    return sizes, steps
-
-
-def _nearest(x: Tensor, axis: int, want: int, step: float) -> Tensor:
-    have = x.shape[axis]
-    if want % have == 0 and step == have / want:
-        return x.repeat(want // have, axis)
-    return x.take([min(int(i * step), have - 1) for i in range(want)], axis)
-
-
-def _linear(x: Tensor, axis: int, want: int, step: float, align_corners: bool) -> Tensor:
-    have = x.shape[axis]
-    if align_corners:
-        step = (have - 1) / (want - 1) if want > 1 else 0.0
-        places = [i * step for i in range(want)]
-    else:
-        places = [max((i + 0.5) * step - 0.5, 0.0) for i in range(want)]
-    low = [min(int(p), have - 1) for p in places]
-    high = [min(p + 1, have - 1) for p in low]
-    shares = [p - q for p, q in zip(places, low, strict=True)]
-    shape = (want, *(1,) * (x.ndim - 1 - axis))
-    share = Tensor(shares, dtype=x.dtype, device=x.device).reshape(shape)
-    below, above = x.take(low, axis), x.take(high, axis)
-    return below + (above - below) * share

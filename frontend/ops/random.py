@@ -236,7 +236,8 @@ def randn(
 ) -> Tensor:
     """Standard normal numbers, by Box and Muller's method.
 
-    Float16 and bfloat16 are rounded float32.
+    A float32 is within 4 ulp of the exact value of its bits, and two devices differ by no more than
+    their log, sin and sqrt do. Float16 and bfloat16 are rounded float32.
     """
     extents = c.checked_shape("randn", shape)
     kind, where = _float("randn", dtype), c.resolved_device(device)

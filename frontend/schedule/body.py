@@ -48,13 +48,12 @@ class Body:
     """The reduction that is folded, where that is not `node`."""
 
     def absorb(self, other: Body, ref: Ref) -> Body:
-        """This elementwise body with the fold `other`, which it reads once, at `ref`, done in place."""
+        """This elementwise body with a fold done in place: `other`, read once, at `ref`."""
         bind = _Bind(dict(zip(other.axes, ref.indices, strict=True)))
         done = ex.Accumulated(0, other.node.dtype)
         after = _Put(ref, done if other.after is None else bind(other.after))(self.value)
-        return Body(
-            self.node, self.axes, other.reduce, bind(other.value), (), after, other.fold or other.node
-        )
+        fold = other.fold or other.node
+        return Body(self.node, self.axes, other.reduce, bind(other.value), (), after, fold)
 
     def refs(self) -> list[Ref]:
         roots = [self.value] if self.after is None else [self.value, self.after]
@@ -65,8 +64,9 @@ class Body:
 
 @dataclass
 class Part:
-    """A piece of a result. `offset` along the joined axis, or the `position` of each element
-    there.
+    """A piece of a result, at `offset` along the joined axis.
+
+    With `position`, each element says for itself where on the axis it goes.
     """
 
     axes: tuple[Var, ...]
@@ -173,9 +173,9 @@ class Expander:
     ) -> Expr:
         """`source[indices]` where all conditions hold.
 
-        There the indices lie within the source, whatever their expressions allow; a variable of the
-        axis's extent stands for each while the source is expanded, so that no division survives that
-        only an index outside would need.
+        There the indices lie within the source, whatever their expressions allow. While the source
+        is expanded, a variable of the axis's extent stands for each, so that no division survives
+        that only an index outside would need.
         """
         kept = tuple(c for c in conditions if not c.always)
         if not kept:
@@ -288,8 +288,8 @@ def body_of(node: Node, is_kept: Callable[[Node], bool]) -> Body:
 
 def _concat_parts(node: Node, expander: Expander, serial: int) -> tuple[Part, ...]:
     parts, offset = [], 0
-    for number, source in enumerate(node.src):
-        own = tuple(Var(f"{serial}.p{number}.{i}", n) for i, n in enumerate(source.shape))
+    for at, source in enumerate(node.src):
+        own = tuple(Var(f"{serial}.p{at}.{i}", n) for i, n in enumerate(source.shape))
         if source.size:
             parts.append(Part(own, expander(source, tuple(map(Index.of, own))), offset))
         offset += source.shape[node.arg]

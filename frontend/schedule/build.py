@@ -1,5 +1,6 @@
-"""Groups to kernels: loop nests over buffers, with axes renamed so that equal work gives equal
-text.
+"""Groups to kernels: loop nests over buffers.
+
+Axes get names by their place in the nest, so that equal work gives equal text.
 """
 
 from __future__ import annotations
@@ -98,8 +99,9 @@ class _Slots:
 
 
 class _Rename(ex.Substitution):
-    """Renames axes, and turns references to kept nodes into loads, or into what `inside` makes of
-    them.
+    """Renames axes, and turns references to kept nodes into loads.
+
+    `inside` is asked first, and may make something else of a reference.
     """
 
     def __init__(
@@ -288,9 +290,7 @@ class _Rows:
         return _Rename(values, self.slots, self._inside)
 
     def _inside(self, ref: Ref, indices: tuple[Index, ...]) -> Expr | None:
-        """A member's value: from a register, from the row's scratch, or from the output just
-        written.
-        """
+        """A member's value: a register, or read from the row's scratch or its own output."""
         if ref.node in self.live:
             return self.live[ref.node]
         slot = self.place.get(ref.node)
@@ -345,9 +345,7 @@ class _Rows:
         joined.makes.add(body.node)
 
     def _shared_pass(self, body: Body) -> _Pending | None:
-        """The last nest, if this fold can run along with it: it reads the same row element by
-        element.
-        """
+        """The last nest, if this fold can run along with it, element by element of the row."""
         if not self.nests or body.axes[self.depth :]:
             return None
         last = self.nests[-1]

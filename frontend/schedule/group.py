@@ -1,15 +1,15 @@
 """Kept nodes that share a kernel.
 
-Two ways to share:
+Three ways to share:
 
+* in place: an elementwise result that is the only reader of a reduction, and of another shape,
+  takes the reduction into its own points, so that a product is stored transposed or sliced at once.
 * same points: an elementwise result joins the kernel of a reduction, or of another elementwise
-result, whose
-  shape it has and which it reads only at its own point. Its store becomes one more store of that
-  nest.
+  result, whose shape it has and which it reads only at its own point. Its store becomes one more
+  store of that nest.
 * same rows: softmax, normalisations, losses. Nodes whose leading axes are the same rows, and which
-read each
-  other only within a row, run one after another inside one loop over rows; a row lives in cache or
-  registers.
+  read each other only within a row, run one after another inside one loop over rows; a row lives in
+  cache or registers.
 
 A node joins the latest kernel among those it depends on, or starts a kernel of its own.
 """
@@ -32,12 +32,13 @@ ROW_BYTES = 1 << 18
 """A row, with all that is kept of it, should stay in the second-level cache."""
 SMALL_POINTS = 1 << 15
 """A kernel of fewer points need not be split over cores, so it may have few rows."""
-
 MIN_ROW = 8
 """Rows of fewer points leave most lanes of a vector empty."""
 SPLIT_POINTS = 1 << 18
 """A fold to one value of at least so many elements is done in two kernels."""
 SPLITTABLE = frozenset({Op.SUM, Op.PROD, Op.MAX, Op.MIN})
+CHUNKS: tuple[int, ...] = (256, 128, 64, 32, 16, *range(255, 7, -1))
+"""Pieces that such a fold may be cut into, the best first."""
 
 
 @dataclass
@@ -92,7 +93,7 @@ def _chunks(node: Node) -> int | None:
     if node.op not in SPLITTABLE or node.size != 1 or node.src[0].size < SPLIT_POINTS:
         return None
     size = node.src[0].size
-    for chunks in (256, 128, 64, 32, 16, *range(255, 7, -1)):
+    for chunks in CHUNKS:
         if size % chunks == 0 and size // chunks >= SMALL_POINTS // 2:
             return chunks
     return None
@@ -119,13 +120,8 @@ def _place(
     group_of[node] = latest
 
 
-def _absorbed(
-    gr: Group, body: Body, uses: Counter[Node], roots: frozenset[Node]
-) -> Body | None:
-    """`body` with the group's only member, a fold that nobody else reads, done at its own points.
-
-    So the result of a product is stored transposed, sliced or reshaped at once.
-    """
+def _absorbed(gr: Group, body: Body, uses: Counter[Node], roots: frozenset[Node]) -> Body | None:
+    """`body` with the group's only member done in place, if that is a fold nobody else reads."""
     member = gr.members[0]
     if len(gr.members) > 1 or gr.closed or body.reduce or body.parts or not member.reduce:
         return None
@@ -133,8 +129,11 @@ def _absorbed(
         return None
     if member.node.shape == body.node.shape or body.node.size > member.node.size:
         return None
-    ref = next((e for e in _plain_parts(body.value) if isinstance(e, Ref) and e.node is member.node), None)
-    if ref is None or any(i.low < 0 or i.high >= n for i, n in zip(ref.indices, member.node.shape, strict=True)):
+    refs = (e for e in _plain_parts(body.value) if isinstance(e, Ref))
+    ref = next((r for r in refs if r.node is member.node), None)
+    if ref is None:
+        return None
+    if any(i.low < 0 or i.high >= n for i, n in zip(ref.indices, member.node.shape, strict=True)):
         return None
     return body.absorb(member, ref)
 
@@ -150,7 +149,7 @@ def _plain_parts(e: ex.Expr) -> Iterator[ex.Expr]:
 
 
 def _joins(gr: Group, body: Body) -> bool:
-    """Let `body` into `g` if one of the two ways allows it; sets `gr.rows`."""
+    """Whether `body` may join `gr` by points or by rows; in the second case sets `gr.rows`."""
     node = body.node
     if gr.closed or (folds(node) and node.op not in REDUCE) or node.size == 0:
         return False
@@ -178,14 +177,12 @@ def _same_points(gr: Group, body: Body) -> bool:
 
 
 def reuses(body: Body) -> bool:
-    """True for contractions: more points than elements read, so tiles in registers must share
-    loads.
-    """
+    """Whether `body` is a contraction: it reads elements often, so register tiles share loads."""
     if not body.reduce:
         return False
     points = math.prod(v.extent for v in (*body.axes, *body.reduce))
-    read = {id(r.node): r.node.size for r in body.refs()}
-    return points > 1.5 * max(1, sum(read.values())) and len(read) > 0 and bool(body.axes)
+    read = {r.node for r in body.refs()}
+    return points > 1.5 * max(1, sum(n.size for n in read)) and bool(read) and bool(body.axes)
 
 
 def _common_rows(gr: Group, body: Body) -> Shape | None:
@@ -241,9 +238,8 @@ def _inner_is_contiguous(body: Body, depth: int) -> bool:
     if not wide:
         return True
     loads = [r for r in body.refs() if r.node.size > 1]
-    return all(any(_step(r, v) in (0, 1) for v in wide[-1:]) for r in loads)
+    return all(_step(r, wide[-1]) in (0, 1) for r in loads)
 
 
 def _step(ref: Ref, var: Var) -> int | None:
-
     return flatten(ref.indices, ref.node.shape).coefficient(var)

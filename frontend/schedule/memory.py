@@ -20,8 +20,9 @@ class Lifetime:
 
 
 def place(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
-    """(offset of each, size of the arena). Largest first, each in the lowest gap among those alive
-    with it.
+    """(offset of each, size of the arena).
+
+    Largest first, each in the lowest gap among those that are alive with it.
     """
     offsets = [0] * len(lifetimes)
     placed: list[int] = []

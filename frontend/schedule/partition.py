@@ -21,9 +21,7 @@ _COST = {
 }  # fmt: skip
 _FUNCTIONS = frozenset(op for op in Op if Op.EXP.value <= op.value <= Op.ERF.value)
 MAX_DEPTH = 100
-"""Inlined operations on top of one another; bounds the recursion in `body.py` and what one kernel
-holds.
-"""
+"""Inlined operations on top of one another; bounds recursion in `body.py` and a kernel's size."""
 RECOMPUTE_LIMIT = 4.0
 """Extra operations for each element that are still cheaper than a store and a load."""
 EXPANDED_LIMIT = 64.0
@@ -40,8 +38,9 @@ def cost_of(node: Node) -> float:
 
 
 def folds(node: Node) -> bool:
-    """Whether `node` cannot be part of another's expression. A COPY of what lies nowhere is no
-    transfer.
+    """Whether `node` cannot be part of another's expression.
+
+    A COPY of what lies on no device is no transfer, so it can.
     """
     return node.op in FOLDS and not (node.op is Op.COPY and node.src[0].device is None)
 
@@ -116,8 +115,9 @@ def _elements_read(order: Sequence[Node], kept: set[Node]) -> dict[Node, int]:
 
 
 def _inlined_cost(order: Sequence[Node], kept: set[Node]) -> dict[Node, float]:
-    """Operations and loads behind one element, down to what is kept; shared parts counted again,
-    capped.
+    """Operations and loads behind one element, down to what is kept.
+
+    Shared parts count once for each use, so the sum is capped.
     """
     costs: dict[Node, float] = {}
     for node in order:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from frontend.graph.node import Node, Op, topological
@@ -49,8 +50,9 @@ class Code:
 
 @dataclass
 class Step:
-    """Launch `code` on `device` with these buffers; or, with code -1, copy buffers[1] to
-    buffers[0].
+    """Launch `code` on `device` with these buffers.
+
+    With code -1 it is a transfer to `device`, from buffers[1] to buffers[0].
     """
 
     device: str
@@ -189,9 +191,7 @@ class Planner:
         users = _users(groups)
         results = set(roots)
         for gr in groups:
-            for task in bd.build(
-                gr, lambda n, gr=gr: n in results or users.get(n, set()) - {gr.number} != set()
-            ):  # type: ignore[misc]
+            for task in bd.build(gr, _external(gr, results, users)):
                 self._task(task)
         self._place_temporaries()
 
@@ -335,11 +335,14 @@ def _users(groups: Sequence[Group]) -> dict[Node, set[int]]:
     return users
 
 
+def _external(gr: Group, results: set[Node], users: dict[Node, set[int]]) -> Callable[[Node], bool]:
+    """Tells whether a member's value is needed outside its group."""
+    return lambda node: node in results or not users.get(node, set()) <= {gr.number}
+
+
 def work_of(kernel: ln.Kernel) -> tuple[int, int]:
     """(operations, expected nanoseconds on one core) of a launch, roughly."""
-    rows = 1
-    for v in kernel.outer:
-        rows *= v.extent
+    rows = math.prod(v.extent for v in kernel.outer)
     flops, ns = 0, 0.0
     for nest in kernel.nests:
         expressions = list(ex.walk(nest.expressions()))

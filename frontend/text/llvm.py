@@ -8,7 +8,6 @@ LLVM would leave calls to a C library that nobody links.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from frontend.instructions.ir import Region, Value
 from rawgpu.compiler_bridge import maths
@@ -22,27 +21,10 @@ _SCALARS = {
     "f16": t.f16, "f32": t.f32, "f64": t.f64, "ptr": t.ptr,
 }  # fmt: skip
 # Instructions that one LLVM instruction or intrinsic does.
-_PLAIN = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "sdiv",
-        "udiv",
-        "srem",
-        "urem",
-        "and",
-        "or",
-        "xor",
-        "shl",
-        "lshr",
-        "ashr",
-        "fadd",
-        "fsub",
-        "fmul",
-        "fdiv",
-    ]
-)
+_PLAIN = frozenset({
+    "add", "sub", "mul", "sdiv", "udiv", "srem", "urem", "and", "or", "xor", "shl", "lshr", "ashr",
+    "fadd", "fsub", "fmul", "fdiv",
+})  # fmt: skip
 _INTRINSIC_BINARY = {
     "copysign": "copysign", "fmaximum": "maximum", "fminimum": "minimum",
     "smax": "smax", "smin": "smin", "umax": "umax", "umin": "umin",
@@ -54,7 +36,11 @@ _CASTS = {"itrunc": "trunc"}
 def kernel_text(name: str, body: Region, target: Target) -> str:
     """The module that defines kernel `name`."""
     module = ir.Module()
-    params = [(t.ptr, "args", "noalias nocapture readonly"), (t.i64, "begin"), (t.i64, "end")]
+    params: list[tuple[t.Type, str] | tuple[t.Type, str, str]] = [
+        (t.ptr, "args", "noalias nocapture readonly"),
+        (t.i64, "begin"),
+        (t.i64, "end"),
+    ]
     # prefer-vector-width only steers LLVM's own choices; our vectors are explicit
     attributes = f'nounwind "target-cpu"="{target.cpu}" "prefer-vector-width"="512"'
     _Printer(module.function(name, params, attributes=attributes), target).kernel(body)
@@ -147,7 +133,7 @@ class _Printer:
         args = [self.known[a] for a in v.args]
         f = self.f
         if v.op in _PLAIN:
-            return f.binary(v.op, *args)
+            return f.binary(v.op, args[0], args[1])
         if v.op in _INTRINSIC_BINARY:
             return f.intrinsic(f"llvm.{_INTRINSIC_BINARY[v.op]}", args[0].type, args)
         if v.op in _INTRINSIC_UNARY:
@@ -162,8 +148,7 @@ class _Printer:
         function: Callable[..., ir.Value] = getattr(maths, v.op)
         return function(self.maths, *args)
 
-    # ---- one method for each instruction with a form of its own
-    # ----------------------------------------
+    # --- one method for each instruction with a form of its own ----------------------------------
 
     def _const(self, v: Value) -> ir.Value:
         return self.f.const(self._type(v), float(v.attr) if v.kind[0] == "f" else int(v.attr))
@@ -183,7 +168,8 @@ class _Printer:
         return self.grid
 
     def _result(self, v: Value) -> ir.Value:
-        return self.results[v.args[0]][v.attr]
+        number: int = v.attr
+        return self.results[v.args[0]][number]
 
     def _splat(self, v: Value) -> ir.Value:
         return self.f.splat(self.known[v.args[0]], v.lanes)
@@ -281,7 +267,7 @@ class _Printer:
 
 
 _CAST_OPS = frozenset(["sext", "zext", "itrunc", "fptrunc", "fpext", "sitofp", "uitofp", "bitcast"])
-_HANDLERS: dict[str, Any] = {
+_HANDLERS: dict[str, Callable[[_Printer, Value], ir.Value]] = {
     "const": _Printer._const, "iota": _Printer._iota, "argument": _Printer._argument,
     "scratch": _Printer._scratch, "grid_index": _Printer._grid_index, "result": _Printer._result,
     "splat": _Printer._splat, "fma": _Printer._fma, "icmp": _Printer._compare,

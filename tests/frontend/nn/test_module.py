@@ -174,7 +174,7 @@ def test_a_copy_has_parameters_of_its_own() -> None:
     assert other.shared is other.first.inner
     optimizer = optim.SGD(other.parameters(), lr=1.0)
     assert all(p.is_realized and p.is_leaf and p.requires_grad for p in other.parameters())
-    other(Tensor([[1.0, 2.0], [3.0, -1.0]])).sum().backward()
+    other.first(Tensor([[1.0, 2.0], [3.0, -1.0]])).sum().backward()
     optimizer.step()
     assert all(p.grad is None for p in net.parameters())
     assert other.first.scale.tolist() != net.first.scale.tolist() == [2.0, 3.0]
