@@ -27,7 +27,7 @@ from frontend.nested import mapped
 from frontend.ops import autograd
 from frontend.ops.convert import placed
 from frontend.ops.random import Generator, default_generator
-from frontend.schedule.plan import signature
+from frontend.schedule.plan import Plan, signature
 from frontend.tensor import Tensor
 from rawgpu.errors import OperationError
 
@@ -125,11 +125,7 @@ class Value:
     result: int = -1
     source: Source | None = None
 
-    def node(self, results: Sequence[Storage], arguments: Sequence[Tensor]) -> Node:
-        if self.source is None:
-            storage = results[self.result]
-        else:
-            storage = self.source.storage(arguments)
+    def node(self, storage: Storage) -> Node:
         return g.buffer(self.shape, self.dtype, self.device, storage)
 
 
@@ -211,7 +207,7 @@ class Recorder(tracing.Trace):
         self._outside: dict[int, _Outside] = {}
         self._stand_ins: dict[int, Tensor] = {}
         self._guards: list[Guard] = []
-        self._ends: list[Tensor] = []
+        self._ends: dict[int, Tensor] = {}
         """Where gradients arrive that would flow on into what was computed before."""
         self._sources: dict[Any, Source] = {}
         self._drawn: Counter[Generator] = Counter()
@@ -245,7 +241,7 @@ class Recorder(tracing.Trace):
             else:
                 end = Tensor._new(node, tensor.device)
                 end._requires_grad = True
-                self._ends.append(end)
+                self._ends[id(end)] = end
                 autograd.register(node, end)
         return node
 
@@ -284,6 +280,11 @@ class Recorder(tracing.Trace):
             entry.rebound = True
 
     def reads_gradient(self, tensor: Tensor) -> None:
+        if id(tensor) in self._ends:
+            raise OperationError(
+                "jit: a gradient flows into a tensor computed before the recorded function",
+                hint="detach() it, or compute it inside",
+            )
         entry = self._entry(tensor)
         if entry is None or entry.sets_gradient or entry.ref.is_gradient:
             return
@@ -297,11 +298,6 @@ class Recorder(tracing.Trace):
             self._guard(ref, grad)
 
     def sets_gradient(self, tensor: Tensor) -> None:
-        if tensor in self._ends:
-            raise OperationError(
-                "jit: a gradient flows into a tensor that was computed before the recorded function",
-                hint="detach() it, or compute it inside",
-            )
         entry = self._entry(tensor)
         if entry is not None:
             entry.sets_gradient = True
@@ -360,11 +356,202 @@ class Recorder(tracing.Trace):
                 sources[p.inside].replaced = True
         number = {node: i for i, node in enumerate(roots)}
         values = [self._value(node, number) for node in nodes]
-        recording = Recording(plan, sources)
-        recording.shape, recording.gradients = shape, gradients
-        recording.made = values[: len(self._made)]
-        recording.changes = [
-            Change(entry.ref, value, self._stays_leaf(entry))
+        changes = [
+            Change(entry.ref, value, _ends_as_leaf(entry))
             for entry, value in zip(changed, values[len(self._made) :], strict=True)
         ]
-        return self._with_conditions(recording)
+        return Recording(
+            plan,
+            sources,
+            Effects(shape, values[: len(self._made)], changes, gradients),
+            self._conditions(),
+            self._chance(),
+        )
+
+    def _slot(self, tensor: Tensor) -> Ref | Made:
+        """What stands for a tensor that is returned, or left as a gradient."""
+        entry = self._outside.get(id(tensor))
+        if entry is not None:
+            return entry.ref
+        if tensor._serial != self.serial:
+            return Ref(tensor=tensor)
+        for i, made in enumerate(self._made):
+            if made is tensor:
+                return Made(i)
+        self._made.append(tensor)
+        return Made(len(self._made) - 1)
+
+    def _source(self, leaf: Node) -> Source:
+        found = self._sources.get(leaf.storage)
+        return found or Source(leaf.device or "", constant=leaf.storage)
+
+    def _value(self, node: Node, number: dict[Node, int]) -> Value:
+        base = engine.base(node)
+        if base in number:
+            return Value(node.shape, node.dtype, node.device or "", number[base])
+        return Value(node.shape, node.dtype, node.device or "", source=self._source(base))
+
+    def _replaced(
+        self,
+        changed: Sequence[_Outside],
+        nodes: Sequence[Node],
+        roots: Sequence[Node],
+        leaves: Sequence[Node],
+    ) -> list[tuple[int, int]]:
+        """(root, leaf) for tensors whose new value may lie where the old one lay.
+
+        Not where something else that is kept has the same memory, the old value or the new.
+        """
+        kept = Counter(map(engine.base, nodes))
+        tokens = Counter(leaf.storage for leaf in leaves)
+        tokens.update(node.storage for node in kept if node.storage is not None)
+        root_number = {node: i for i, node in enumerate(roots)}
+        leaf_number = {leaf.storage: i for i, leaf in enumerate(leaves)}
+        pairs = []
+        for entry in changed:
+            new = engine.base(placed(entry.after[0], entry.after[2]))
+            if kept[new] == 1 and tokens[entry.token] == 1 and new in root_number:
+                if entry.token in leaf_number:
+                    pairs.append((root_number[new], leaf_number[entry.token]))
+        return pairs
+
+    def _conditions(self) -> Conditions:
+        refs = [entry.ref for entry in self._outside.values()]
+        return Conditions(
+            guards=self._guards,
+            bound={self._numbers[key]: self._stand_ins[key] for key in self.met},
+            elsewhere=frozenset(
+                id(r.tensor) for r in refs if r.tensor is not None and not r.is_gradient
+            ),
+            modules=[
+                (weakref.ref(module), training)
+                for module, training in self._modules.values()
+                if module.training == training  # else the function itself sees to it
+            ],
+        )
+
+    def _chance(self) -> Chance:
+        return Chance(
+            {_shared(generator): count for generator, count in self._drawn.items()},
+            {_shared(generator): ended for generator, ended in self._seeded.items()},
+        )
+
+
+def _shared(generator: Generator) -> Generator | None:
+    """The generator; None for the thread's own, since another thread may replay."""
+    return None if generator is default_generator() else generator
+
+
+def _ends_as_leaf(entry: _Outside) -> bool:
+    node, requires_grad, _, _ = entry.after
+    return requires_grad and autograd.leaf_of(node) is entry.tensor
+
+
+# --- replaying -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """When a recording fits."""
+
+    guards: list[Guard]
+    bound: dict[int, Tensor]
+    """Arguments that must be these very tensors, which the function reads from elsewhere too."""
+    elsewhere: frozenset[int]
+    """By id, what no other argument may be."""
+    modules: list[tuple[weakref.ref[Module], bool]]
+
+    def hold(self, arguments: Sequence[Tensor]) -> bool:
+        for i, t in enumerate(arguments):
+            if i in self.bound:
+                if t is not self.bound[i]:
+                    return False
+            elif id(t) in self.elsewhere:
+                return False
+        for reference, training in self.modules:
+            module = reference()
+            if module is not None and module.training != training:
+                return False
+        return all(guard.holds(arguments) for guard in self.guards)
+
+
+@dataclass(frozen=True)
+class Chance:
+    """What a recording draws: how many numbers of each generator, and how seeded ones end."""
+
+    drawn: dict[Generator | None, int]
+    ended: dict[Generator | None, tuple[int, int]]
+
+    def pass_on(self) -> None:
+        """Leave the generators as the function would."""
+        for generator, count in self.drawn.items():
+            (generator or default_generator()).advance(count)
+        for generator, (seed, drawn) in self.ended.items():
+            started = generator or default_generator()
+            started.seed, started.drawn = seed, drawn
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What a replay leaves: a returned `shape` of Ref and Made, tensors made, tensors changed."""
+
+    shape: Any
+    made: list[Value]
+    changes: list[Change]
+    gradients: list[Gradient]
+
+
+class Recording:
+    """A plan with where its inputs come from, where its results go, and when it fits."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        sources: list[Source],
+        effects: Effects,
+        conditions: Conditions,
+        chance: Chance,
+    ) -> None:
+        self.plan, self.run = plan, engine.Run(plan)
+        self.sources, self.effects = sources, effects
+        self.conditions, self.chance = conditions, chance
+        self._values = [*effects.made, *(change.value for change in effects.changes)]
+        fed = [*sources, *(v.source for v in self._values if v.source is not None)]
+        self._refs = [source.ref for source in fed if source.ref is not None]
+
+    def fits(self, arguments: Sequence[Tensor]) -> bool:
+        """Whether the function would do the same with what there is now."""
+        return self.conditions.hold(arguments)
+
+    def replay(self, arguments: Sequence[Tensor]) -> Any:
+        """Compute with these arguments; the function's value.
+
+        Raises OutOfMemory or CompileError; no tensor has changed then.
+        """
+        pending = [t for t in (ref.find(arguments) for ref in self._refs) if not t.is_realized]
+        if pending:
+            pending[0].realize(*pending[1:])
+        # everything is looked up before anything changes
+        effects = self.effects
+        storages = [source.storage(arguments) for source in self.sources]
+        old = [None if v.source is None else v.source.storage(arguments) for v in self._values]
+        returned = mapped(effects.shape, Ref, lambda ref: ref.find(arguments))
+        targets = [change.ref.find(arguments) for change in effects.changes]
+        holders = [
+            (e.ref.find(arguments), e.to.find(arguments) if isinstance(e.to, Ref) else e.to)
+            for e in effects.gradients
+        ]
+        results = self.run(storages)
+        del storages
+        self.chance.pass_on()
+        nodes = [
+            value.node(results[value.result] if storage is None else storage)
+            for value, storage in zip(self._values, old, strict=True)
+        ]
+        made = [Tensor._new(node, node.device or "") for node in nodes[: len(effects.made)]]
+        for change, target, node in zip(effects.changes, targets, nodes[len(made) :], strict=True):
+            target._requires_grad, target._device = change.requires_grad, node.device
+            target._rebind(node)
+        for holder, grad in holders:
+            holder.grad = made[grad.number] if isinstance(grad, Made) else grad
+        return mapped(returned, Made, lambda slot: made[slot.number])

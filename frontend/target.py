@@ -6,13 +6,15 @@ triple.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frontend.instructions.ir import Region
 from frontend.loops.heuristic import Machine
-from frontend.text.llvm import kernel_text
+from frontend.text import amdgpu, cpu
 from rawgpu.compiler_bridge import llvm
+from rawgpu.errors import UnsupportedDevice
 
 if TYPE_CHECKING:
     from rawgpu.contract import Device
@@ -25,9 +27,9 @@ class Target:
     machine: Machine
     llvm: llvm.Target
 
-    def text(self, name: str, body: Region) -> str:
-        """The kernel's text."""
-        return kernel_text(name, body, self.llvm)
+    def text(self, name: str, body: Region, buffers: int) -> str:
+        """The text of a kernel that takes `buffers` addresses."""
+        return TEXTS[self.llvm.arch](self, name, body, buffers)
 
     def assembly(self, text: str) -> str:
         return llvm.assembly(text, self.llvm)
@@ -38,10 +40,31 @@ class Target:
         return repr((self.machine, self.llvm))
 
 
+def _cpu_text(target: Target, name: str, body: Region, buffers: int) -> str:
+    return cpu.kernel_text(name, body, target.llvm)
+
+
+def _amd_text(target: Target, name: str, body: Region, buffers: int) -> str:
+    return amdgpu.kernel_text(name, body, target.llvm, buffers, target.machine.block_lanes)
+
+
+TEXTS: dict[str, Callable[[Target, str, Region, int], str]] = {
+    "x86_64": _cpu_text,
+    "aarch64": _cpu_text,
+    "amdgcn": _amd_text,
+}
+"""How each architecture's text is written, by the first word of its triple."""
+
+
 def target_of(device: Device) -> Target:
     """The row for an open device. Raises UnsupportedDevice for an architecture without one."""
     facts = device.target()
     target = llvm.Target(facts["triple"], facts["cpu"], facts["features"])
+    if target.arch not in TEXTS:
+        known = ", ".join(TEXTS)
+        raise UnsupportedDevice(f"no code generation for {target.arch}; there is for {known}")
+    if target.arch == "amdgcn":
+        return Target(_amd_machine(device), target)
     caches = (*device.properties.cache_bytes, 32 << 10, 512 << 10)
     return Target(_cpu_machine(target, caches[0], caches[1]), target)
 
@@ -52,3 +75,15 @@ def _cpu_machine(target: llvm.Target, l1_bytes: int, l2_bytes: int) -> Machine:
     if target.arch == "aarch64":
         return Machine(16, 32, False, l1_bytes, l2_bytes)
     return Machine(32, 16, False, l1_bytes, l2_bytes)
+
+
+def _amd_machine(device: Device) -> Machine:
+    """A block is a wave; half of local memory, so that two blocks can share it."""
+    local = device.properties.local_memory_bytes // 2
+    return Machine(
+        registers=48,
+        masked=True,
+        block_lanes=device.properties.lanes,
+        row_bytes=local,
+        stage_bytes=local,
+    )

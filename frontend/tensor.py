@@ -54,7 +54,7 @@ class Tensor:
     Raises DTypeError for data of no known dtype, ShapeError for ragged lists, DeviceNotFound.
     """
 
-    __slots__ = ("__weakref__", "_device", "_node", "_requires_grad", "_serial", "grad")
+    __slots__ = ("__weakref__", "_device", "_grad", "_node", "_requires_grad", "_serial")
     __array_ufunc__ = None  # NumPy leaves `array + tensor` to us
     __hash__ = object.__hash__  # by identity, though == compares elements
 
@@ -62,7 +62,8 @@ class Tensor:
     _device: str
     _requires_grad: bool
     _serial: int
-    grad: Tensor | None
+    """The recording it was made in; 0 outside of any."""
+    _grad: Tensor | None
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Tensor:
         self._node = node
         self._requires_grad = False
         self._serial = tracing.state.serial
-        self.grad = None
+        self._grad = None
         if requires_grad:
             autograd.set_requires_grad(self, True)
 
@@ -85,7 +86,7 @@ class Tensor:
     def node(self) -> Node:
         """The graph node; every operation reads its operands here."""
         if tracing.state.trace is not None:
-            tracing.state.trace.read(self)
+            return tracing.state.trace.node_of(self)
         return self._node
 
     @property
@@ -124,6 +125,19 @@ class Tensor:
         autograd.set_requires_grad(self, value)
 
     @property
+    def grad(self) -> Tensor | None:
+        """What `backward` added up, for a leaf that requires a gradient. May be set."""
+        if tracing.state.trace is not None:
+            tracing.state.trace.reads_gradient(self)
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if tracing.state.trace is not None:
+            tracing.state.trace.sets_gradient(self)
+        self._grad = value
+
+    @property
     def is_leaf(self) -> bool:
         """True unless computed from something that requires a gradient."""
         return autograd.is_leaf(self)
@@ -143,7 +157,7 @@ class Tensor:
         out._device = device
         out._requires_grad = False
         out._serial = tracing.state.serial
-        out.grad = None
+        out._grad = None
         return out
 
     def _derive(self, node: Node, *others: Tensor) -> Tensor:
@@ -153,7 +167,7 @@ class Tensor:
         out._device = self._device
         out._requires_grad = False
         out._serial = tracing.state.serial
-        out.grad = None
+        out._grad = None
         if self._requires_grad or (others and any(t._requires_grad for t in others)):
             if not grad_mode.enabled:
                 out._node = autograd.cut(node)
@@ -185,7 +199,7 @@ class Tensor:
                 hint="do it within no_grad(), or use assign()",
             )
         keeps = self._requires_grad and self.is_leaf
-        self._rebind(result._node, history=not keeps)
+        self._rebind(result.node, history=not keeps)
         self._requires_grad = keeps or result._requires_grad
         return self
 
@@ -316,7 +330,7 @@ class Tensor:
         return convert.describe(self)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Tensor:
-        out = self._new(autograd.own_node(self._node), self._device)
+        out = self._new(autograd.own_node(self.node), self._device)
         out.requires_grad = self._requires_grad
         memo[id(self)] = out
         return out

@@ -108,7 +108,7 @@ class Kernel:
         except ValueError as error:
             raise OperationError(f"{self.name}: {error}") from None
         self._kernel = kernel
-        text = self._target.text(self.name, body)
+        text = self._target.text(self.name, body, len(self.buffers))
         self._code = replace(self._original, text=text, blocks=blocks)
 
     def replace_text(self, text: str, *, blocks: int | None = None) -> None:

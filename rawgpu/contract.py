@@ -310,6 +310,9 @@ class Device(Protocol):
 
     def memory(self) -> MemoryStatistics: ...
 
+    def reset_peak(self) -> None:
+        """Let `MemoryStatistics.peak_bytes` start again from what is in use now."""
+
     def trim(self) -> None:
         """Give cached, unused memory back to the system."""
 

@@ -258,6 +258,10 @@ class Builder:
         addresses, value, mask = self.same_lanes(addresses, value, mask)
         self._effect("scatter", (value, addresses, mask), align)
 
+    def fence(self) -> None:
+        """What was stored so far is seen by every later load of the block, whichever lane made it."""
+        self._effect("fence", (), None)
+
     def prefetch(self, address: Value) -> None:
         self._effect("prefetch", (address,), None)
 
@@ -366,7 +370,7 @@ def _fold(b: Builder, op: str, args: tuple[Value, ...]) -> Value | None:
     return None
 
 
-_EFFECTS = frozenset(["store", "masked_store", "scatter", "prefetch", "loop", "if"])
+_EFFECTS = frozenset(["store", "masked_store", "scatter", "prefetch", "fence", "loop", "if"])
 
 
 def _drop_dead(root: Region) -> Region:

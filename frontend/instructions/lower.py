@@ -57,6 +57,8 @@ class _Lowering:
     def _nests(self, outer: ln.Loops) -> None:
         for nest in self.kernel.nests:
             _Nest(self, nest, outer.values).run()
+            if len(self.kernel.nests) > 1:
+                self.b.fence()
 
     def _grid(self, loops: ln.Loops) -> None:
         """Give each grid loop its place in the linear block number."""
@@ -245,7 +247,9 @@ class _Nest:
         target = flatten([Index.of(v) for v in fresh], shape)
         copy = ln.Nest(axes=tuple(fresh), stores=(ln.Store(panel, target, copied),))
         copy = schedule_copy(copy, self.owner.machine)
+        self.b.fence()
         _Nest(self.owner, copy, {}).run()
+        self.b.fence()
         self._substitute()
 
     def _axis(self, name: str) -> Var:

@@ -366,7 +366,7 @@ class Values:
 
     def _reversed(self, e: ex.Load, piece: Piece, step: int | None) -> Value | None:
         """Neighbours in descending order."""
-        if step != -1 or self._predicate is not None or piece.active < piece.lanes:
+        if not self.machine.shuffles or step != -1 or self._predicate is not None or piece.active < piece.lanes:
             return None
         kind = memory_kind(self.slots[e.slot].dtype)
         address, size = self._where(e.slot, e.index - (piece.lanes - 1))
@@ -380,7 +380,7 @@ class Values:
         Reads up to `step` - 1 elements past the last one needed, which the padding of buffers
         allows.
         """
-        if step not in (2, 3, 4) or self._predicate is not None:
+        if step not in (2, 3, 4) or self._predicate is not None or not self.machine.shuffles:
             return None
         b, lanes = self.b, piece.lanes
         kind = memory_kind(self.slots[e.slot].dtype)
@@ -417,6 +417,8 @@ class Values:
 
     def _transposed(self, e: ex.Load, point: Point, piece: Piece) -> Value | None:
         """A column of a square that is loaded by rows along an unrolled loop."""
+        if not self.machine.shuffles:
+            return None
         if self._predicate is not None or piece.active < piece.lanes or self._step(e.index) is None:
             return None
         for at, loop in enumerate(self._tile):

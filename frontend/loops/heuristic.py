@@ -48,16 +48,25 @@ class Machine:
     """Loads and stores can leave lanes out at no cost."""
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
+    block_lanes: int = 0
+    """Work-items of a block, which are its lanes whatever the element; 0 where lanes are registers'."""
+    row_bytes: int = 1 << 18
+    """What one block may keep of a row: in the second-level cache, or in local memory."""
+    stage_bytes: int = 1 << 20
+    """What one block may stage: on the worker's stack and in its L2 cache, or in local memory."""
 
     def lanes(self, bits: int) -> int:
         """Elements of `bits` in one vector."""
-        return self.vector_bytes * 8 // max(8, bits)
+        return self.block_lanes or self.vector_bytes * 8 // max(8, bits)
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether lanes can be rearranged at will at the cost of an instruction."""
+        return not self.block_lanes
 
 
 BLOCK_POINTS = 16_384
 """Points of a map, or multiply-adds, that are worth a grid block: some microseconds."""
-STAGE_BYTES = 1 << 20
-"""The most that one block may stage: it lies on the worker's stack, and should stay in its L2."""
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Kernel:
@@ -175,7 +184,7 @@ def _map(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
         return ()
     lanes = machine.lanes(_bits(nest))
     vector = _map_vector(nest)
-    turned = _transposed_axis(nest, vector, lanes)
+    turned = _transposed_axis(nest, vector, lanes) if machine.shuffles else None
     steps: list[Step] = []
     names = {v: [v.name] for v in nest.axes}
     tile = []
@@ -324,7 +333,7 @@ def _along_output(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> t
     names = {v: [v.name] for v in (*nest.axes, *nest.reduce)}
     shared = _sharing_axis(nest, vector)
     rows, columns = _register_tile(nest, machine, vector, shared, lanes)
-    staged = _staged_load(nest, vector, shared, columns * lanes)
+    staged = _staged_load(nest, machine, vector, shared, columns * lanes)
     tile: list[tuple[str, Kind]] = []
     if shared is not None and rows > 1:
         if staged is not None:
@@ -399,7 +408,9 @@ def _register_tile(
     return best[1], best[2]
 
 
-def _staged_load(nest: Nest, vector: Var, shared: Var | None, width: int) -> ex.Load | None:
+def _staged_load(
+    nest: Nest, machine: Machine, vector: Var, shared: Var | None, width: int
+) -> ex.Load | None:
     """The operand to stage: it moves with the vector axis, and every round of `shared` reads it."""
     if shared is None or shared.extent < 32:
         return None
@@ -416,7 +427,7 @@ def _staged_load(nest: Nest, vector: Var, shared: Var | None, width: int) -> ex.
         size = width * math.prod(v.extent for v in used) * load.dtype.size_bytes
         # neighbouring rows of a wide operand lie in different pages and on the same cache sets
         crowded = (strides[-1] or 0) * load.dtype.size_bytes >= 1024
-        if size <= STAGE_BYTES and (step != 1 or crowded):
+        if size <= machine.stage_bytes and (step != 1 or crowded):
             return load
     return None
 
@@ -441,7 +452,7 @@ def _ordered(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
         _tile(steps, names, vector, lanes * 4)
         tile.append((names[vector].pop(), Kind.VECTOR))
     elif free and nest.reduce:
-        along = all(load.index.coefficient(nest.reduce[0]) in (0, 1) for load in nest.loads())
+        along = machine.shuffles and all(load.index.coefficient(nest.reduce[0]) in (0, 1) for load in nest.loads())
         _tile(steps, names, free[-1], 4 if along else 8)
         tile.append((names[free[-1]].pop(), Kind.UNROLL))
         if along:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from frontend import dtype as dt
-from frontend import state
+from frontend import state, tracing
 from frontend.dtype import DType
 from frontend.ops import common as c
 from frontend.tensor import Tensor
@@ -159,6 +159,8 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if tracing.state.trace is not None:
+            tracing.state.trace.uses(self)
         state.compute_fresh()
         return self.forward(*args, **kwargs)
 

@@ -124,15 +124,15 @@ def set_requires_grad(x: Tensor, value: bool) -> None:
     """
     if value == x._requires_grad:
         return
+    node = x.node
     if not value:
-        x._node = cut(x._node)
         x._requires_grad = False
+        x._rebind(cut(node))
         return
     if not x.dtype.is_float:
         raise DTypeError(f"requires_grad: only floats have a gradient, not {x.dtype}")
-    x._node = own_node(x._node)
     x._requires_grad = True
-    register(x._node, x)
+    x._rebind(node)
 
 
 def is_leaf(x: Tensor) -> bool:

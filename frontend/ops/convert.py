@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frontend import dtype as dt
+from frontend import tracing
 from frontend.dtype import DType
 from frontend.graph import node as g
 from frontend.graph.node import Node
@@ -176,9 +177,10 @@ def describe(x: Tensor) -> str:
     head = f"shape={x.shape}, dtype={x.dtype}, device={x.device}"
     if x.requires_grad:
         head += ", requires_grad"
-    if x.is_realized and 0 < x.size <= REPR_LIMIT:
+    known = x.is_realized and tracing.state.trace is None
+    if known and 0 < x.size <= REPR_LIMIT:
         return f"Tensor({_text(to_numpy(x).tolist())}, {head})"
-    return f"Tensor({head})" if x.is_realized else f"Tensor({head}, lazy)"
+    return f"Tensor({head})" if known else f"Tensor({head}, lazy)"
 
 
 def _text(value: object) -> str:

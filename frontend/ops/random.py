@@ -6,7 +6,7 @@ ones differ by rounding only. Source: Salmon, Moraes, Dror, Shaw, "Parallel rand
 as 1, 2, 3", SC 2011.
 
 Key and counter reach kernels in a small buffer, not as constants: drawing again runs the same
-kernel. A recorded computation brings its own buffer (`Generator.record`).
+kernel. A recorded computation brings the buffer at each replay (`frontend/recording.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from frontend import dtype as dt
+from frontend import tracing
 from frontend.dtype import DType
 from frontend.graph import node as g
 from frontend.graph.node import Node, Op, Shape
@@ -40,11 +40,13 @@ class Generator:
     """A stream of random numbers: a key, and how many have been drawn."""
 
     def __init__(self, seed: int | None = None) -> None:
+        self.seed = self.drawn = 0
         self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
-        self._recording: Recording | None = None
 
     def manual_seed(self, seed: int) -> Generator:
         """Start over with this seed, of which 64 bits count."""
+        if tracing.state.trace is not None:
+            tracing.state.trace.seeded(self)
         self.seed = seed & MASK
         self.drawn = 0
         return self
@@ -59,46 +61,15 @@ class Generator:
 
     def take(self, count: int, device: str) -> tuple[Node, int]:
         """`count` counters: a uint64[2] node of key and base, and the first's distance from it."""
-        if self._recording is not None:
-            return self._recording.take(count, device)
+        if tracing.state.trace is not None:
+            found = tracing.state.trace.draw(self, count, device)
+            if found is not None:
+                return found
         from frontend import engine
 
         node: Node = engine.from_host(self.state(), (2,), dt.uint64, device)
         self.advance(count)
         return node, 0
-
-    @contextmanager
-    def record(self, device: str) -> Iterator[Recording]:
-        """Draws within it count from one buffer, which a replay fills anew with `state()`."""
-        assert self._recording is None, "recordings do not nest"
-        from frontend import engine
-
-        base = c.new(engine.from_host(self.state(), (2,), dt.uint64, device), device)
-        self._recording = Recording(base)
-        try:
-            yield self._recording
-        finally:
-            self.advance(self._recording.drawn)
-            self._recording = None
-
-
-class Recording:
-    """The draws of a recorded computation.
-
-    `base` is its input of key and counter, `drawn` their number.
-    """
-
-    def __init__(self, base: Tensor) -> None:
-        self.base = base
-        self.drawn = 0
-
-    def take(self, count: int, device: str) -> tuple[Node, int]:
-        """As `Generator.take`."""
-        if device != self.base.device:
-            raise OperationError(f"random: a draw on {device} in a recording on {self.base.device}")
-        offset = self.drawn
-        self.drawn += count
-        return self.base.node, offset
 
 
 class _Default(threading.local):

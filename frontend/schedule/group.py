@@ -28,8 +28,6 @@ from frontend.loops.index import Index, Var, flatten
 from frontend.schedule.body import Body, Ref, body_of
 from frontend.schedule.partition import folds, is_leaf
 
-ROW_BYTES = 1 << 18
-"""A row, with all that is kept of it, should stay in the second-level cache."""
 SMALL_POINTS = 1 << 15
 """A kernel of fewer points need not be split over cores, so it may have few rows."""
 MIN_ROW = 8
@@ -46,6 +44,7 @@ class Group:
     """One kernel to be. `rows` is None while all members have the same points."""
 
     number: int
+    row_bytes: int
     members: list[Body] = field(default_factory=list)
     rows: Shape | None = None
     closed: bool = False
@@ -55,8 +54,13 @@ class Group:
         return [b.node for b in self.members]
 
 
-def group(order: list[Node], kept: set[Node], roots: frozenset[Node]) -> list[Group]:
-    """Groups in an order that respects all dependencies."""
+def group(
+    order: list[Node], kept: set[Node], roots: frozenset[Node], row_bytes: int
+) -> list[Group]:
+    """Groups in an order that respects all dependencies.
+
+    `row_bytes`: what a block can keep of a row, with all that is computed from it.
+    """
     bodies = [
         body
         for node in order
@@ -67,7 +71,7 @@ def group(order: list[Node], kept: set[Node], roots: frozenset[Node]) -> list[Gr
     groups: list[Group] = []
     group_of: dict[Node, Group] = {}
     for body in bodies:
-        _place(body, groups, group_of, uses, roots)
+        _place(body, groups, group_of, uses, roots, row_bytes)
     return groups
 
 
@@ -105,6 +109,7 @@ def _place(
     group_of: dict[Node, Group],
     uses: Counter[Node],
     roots: frozenset[Node],
+    row_bytes: int,
 ) -> None:
     node = body.node
     sources = {group_of[r.node].number: group_of[r.node] for r in body.refs() if r.node in group_of}
@@ -115,7 +120,8 @@ def _place(
     elif latest is not None and _joins(latest, body):
         latest.members.append(body)
     else:
-        latest = Group(len(groups), [body], closed=folds(node) and node.op not in REDUCE)
+        latest = Group(len(groups), row_bytes, [body])
+        latest.closed = folds(node) and node.op not in REDUCE
         groups.append(latest)
     group_of[node] = latest
 
@@ -213,7 +219,7 @@ def _fits(rows: Shape, gr: Group, body: Body) -> bool:
     if points < MIN_ROW * count:
         return False
     inner = sum(b.node.size // max(1, count) * b.node.dtype.size_bytes for b in bodies)
-    if inner > ROW_BYTES:
+    if inner > gr.row_bytes:
         return False
     return all(_row_like(rows, b, gr) for b in bodies)
 

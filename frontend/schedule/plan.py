@@ -146,7 +146,8 @@ def plan_graph(roots: Sequence[Node], targets: dict[str, Target]) -> Planner:
     """As `make_plan`, with the scheduled kernel of each step beside the plan."""
     order, kept = partition(roots)
     show("graph", lambda: "\n".join(_graph_lines(order, kept)))
-    groups = group(order, kept, frozenset(roots))
+    row_bytes = min(t.machine.row_bytes for t in targets.values())
+    groups = group(order, kept, frozenset(roots), row_bytes)
     show("schedule", lambda: "\n".join(_group_line(gr) for gr in groups))
     return Planner(roots, order, groups, targets)
 
@@ -225,7 +226,9 @@ class Planner:
         body, blocks = lower(kernel, target.machine)
         flops, work_ns = work_of(kernel)
         moved = sum(_size(n) for n in task.buffers)
-        code = self._code(kernel.name, body, blocks, target, flops, moved)
+        code = self._code(
+            Code(kernel.name, "", blocks, flops, moved), body, target, len(task.buffers)
+        )
         self.plan.steps.append(
             Step(device, code, [self._place_of(n) for n in task.buffers], work_ns)
         )
@@ -238,24 +241,23 @@ class Planner:
         rounds = max(1, task.node.shape[axis] - 1).bit_length()
         moved = _size(task.source) + 2 * _size(task.node)
         flops = task.node.size * rounds
-        code = self._code(task.name, body, blocks, self.targets[device], flops, moved)
+        code = self._code(Code(task.name, "", blocks, flops, moved), body, self.targets[device], 3)
         spare = len(self.plan.places)
         self.plan.places.append(Place("temporary", device, _size(task.node)))
         buffers = [self._place_of(task.source), self._place_of(task.node), spare]
         self.plan.steps.append(Step(device, code, buffers, 10 * flops))
         self.kernels.append(None)
 
-    def _code(
-        self, name: str, body: Region, blocks: int, target: Target, flops: int, moved: int
-    ) -> int:
-        show("instructions", lambda: f"{name}:\n{show_instructions(body)}")
-        text = target.text(name, body)
-        show("text", lambda: text)
-        show("asm", lambda: target.assembly(text))
-        found = self._codes.get(text)
+    def _code(self, code: Code, body: Region, target: Target, buffers: int) -> int:
+        """Give `code` its text; the number under which the plan has it, or had it already."""
+        show("instructions", lambda: f"{code.name}:\n{show_instructions(body)}")
+        code.text = target.text(code.name, body, buffers)
+        show("text", lambda: code.text)
+        show("asm", lambda: target.assembly(code.text))
+        found = self._codes.get(code.text)
         if found is None:
-            found = self._codes[text] = len(self.plan.codes)
-            self.plan.codes.append(Code(name, text, blocks, flops, moved))
+            found = self._codes[code.text] = len(self.plan.codes)
+            self.plan.codes.append(code)
         return found
 
     def take_over(self, replaced: Sequence[tuple[int, int]]) -> None:

@@ -73,7 +73,7 @@ class Field:
     def named(self, name: str, kind: Any) -> Field:
         """This field under its name and type; DeclarationError where they do not go together."""
         if self.tail:
-            return replace(self, name=name, kind=tuple)
+            return replace(self, name=name)
         if not isinstance(kind, type) or not issubclass(kind, int):
             raise DeclarationError(f"{name}: a bit field is an int, a bool or an int enumeration")
         if kind is bool and self.width != 1:

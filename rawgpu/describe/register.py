@@ -5,7 +5,8 @@
         NUM_THREAD_PARTIAL: int = at(31, 16)
 
 Fields are 0 unless given. Long tables use `register("NAME", 0xB81C, "FULL 15:0, PARTIAL 31:16")`.
-A generation that moves a register or a field declares a subclass that restates only that.
+A generation that moves a register or a field declares a subclass that restates only that; it keeps
+the register's name.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Register(Value):
         *,
         offset: int | None = None,
         width: int | None = None,
+        name: str = "",
         source: str = "",
         evidence: str = ledger.NONE_YET,
         drop: Iterable[str] = (),
@@ -94,7 +96,7 @@ class Register(Value):
         cls._defaults = {f.name: f.default for f in fields if f.default is not MISSING}
         cls._readers = readers(fields)
         cls.about = About(
-            name=cls.__name__,
+            name=name or (base.name if base is not None else cls.__name__),
             offset=offset,
             width=width,
             fields=fields,
@@ -174,7 +176,7 @@ class RegisterSet(Table[type[Register]]):
         self._by_offset = {item.about.offset: item for item in self}
 
     def key_of(self, item: type[Register]) -> Any:
-        return item.__name__
+        return item.about.name
 
     def named(self, name: str) -> type[Register]:
         """The register called `name`; KeyError if this generation has none."""
@@ -189,5 +191,5 @@ class RegisterSet(Table[type[Register]]):
 
     def offset(self, register: type[Register] | str) -> int:
         """Where this generation has the register that `register`, or a parent row's, names."""
-        name = register if isinstance(register, str) else register.__name__
+        name = register if isinstance(register, str) else register.about.name
         return self._items[name].about.offset

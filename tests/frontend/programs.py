@@ -709,9 +709,10 @@ def wrong(node: Node, expected: Any, fact: Fact) -> str | None:
     if not node.dtype.is_float:
         bad = got != expected
     else:
-        apart = np.abs(got.astype(np.float64) - expected.astype(np.float64))
-        both_nan = np.isnan(got.astype(np.float64)) & np.isnan(expected.astype(np.float64))
-        bad = ~((apart <= 4 * fact.error) | both_nan)
+        ours, theirs = got.astype(np.float64), expected.astype(np.float64)
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+        with np.errstate(invalid="ignore"):
+            bad = ~(same | (np.abs(ours - theirs) <= 4 * fact.error))
     if not bad.any():
         return None
     at = tuple(int(i) for i in np.argwhere(bad)[0])

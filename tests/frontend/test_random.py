@@ -91,16 +91,6 @@ def test_drawing_again_builds_the_same_kernel() -> None:
     assert shape_of(randn(5).node) == shape_of(randn(5).node)
 
 
-def test_a_recording_counts_from_its_own_buffer() -> None:
-    source = Generator(3)
-    with source.record("cpu:0") as recording:
-        first, second = rand(4, generator=source), rand(2, generator=source)
-    assert recording.drawn == 6
-    assert source.drawn == 6
-    expected = rand(6, generator=Generator(3)).tolist()
-    assert first.tolist() + second.tolist() == expected
-
-
 def test_normal_numbers_are_within_few_ulp_of_their_formula() -> None:
     count, seed = 4000, 11
     ours = randn(count, generator=Generator(seed)).numpy()

@@ -55,7 +55,7 @@ FORMATS: Mapping[str, Mapping[str, Encoding]] = {
         "gfx10": Encoding(f"110011000 {_VOP3P_HEAD} | {_VOP3P_TAIL}"),
     },
     "mfma": {
-        "gfx9":  Encoding("110100111 op:7 acc_cd abid:4 cbsz:3 vdst:8 | blgp:3 acc:2 src2:9 src1:9 src0:9"),
+        "gfx90a":  Encoding("110100111 op:7 acc_cd abid:4 cbsz:3 vdst:8 | blgp:3 acc:2 src2:9 src1:9 src0:9"),
     },
     "mfma_scale": {
         "gfx950": Encoding(

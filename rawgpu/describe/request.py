@@ -1,0 +1,522 @@
+"""Kernel requests and structs in memory, laid out as C does it.
+
+    class AllocMemory(Request, magic="K", nr=0x16, source="kfd_ioctl.h 1.17"):
+        va_addr: U64
+        size: U64
+        handle: U64 = 0  # out
+        flags: Annotated[AllocFlags, "I"]
+
+Offsets, sizes and the ioctl number are computed. A field is a scalar (`U32`, or an enumeration with
+its C code as above), another Struct, a Union, an array (`Annotated[tuple[int, ...], "I", 4]`,
+`Annotated[tuple[Range, ...], 7]`) or bytes (`Annotated[bytes, 64]`). A version that appends fields
+is a subclass; a set of requests per version is a row (`abi.py`).
+
+Some requests end in an array of any length (`flexible`), point to memory (`pointer`), or answer in
+another layout than they ask in (`answer`).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self, dataclass_transform, get_args, get_origin
+
+from rawgpu.describe import evidence as ledger
+from rawgpu.describe.field import DecodeError, EncodingError
+from rawgpu.describe.value import DeclarationError, Value, annotations_of, show
+
+U8 = Annotated[int, "B"]
+U16 = Annotated[int, "H"]
+U32 = Annotated[int, "I"]
+U64 = Annotated[int, "Q"]
+I32 = Annotated[int, "i"]
+I64 = Annotated[int, "q"]
+
+_WIDTHS = {"B": 1, "H": 2, "I": 4, "Q": 8, "b": 1, "h": 2, "i": 4, "q": 8}
+
+
+class Codec:
+    """How values of one C type stand in memory: size and alignment in bytes, and both ways."""
+
+    size: int
+    align: int
+
+    def encode(self, value: Any) -> bytes:
+        raise NotImplementedError
+
+    def decode(self, raw: bytes) -> Any:
+        raise NotImplementedError
+
+
+class ScalarCodec(Codec):
+    """An integer, an enumeration or flags. An unheard-of number stays a plain int: it is data."""
+
+    def __init__(self, code: str, kind: type) -> None:
+        if code not in _WIDTHS:
+            raise DeclarationError(f"{code!r} is none of the C codes {' '.join(_WIDTHS)}")
+        self.size = self.align = _WIDTHS[code]
+        self.code = code
+        self.kind = kind
+        self._struct = struct.Struct("<" + code)
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return self._struct.pack(value)
+        except struct.error:
+            bits = f"{8 * self.size} {'signed' if self.code.islower() else 'unsigned'} bits"
+            raise EncodingError(f"is {show(value)}, and has {bits}") from None
+
+    def decode(self, raw: bytes) -> Any:
+        number = self._struct.unpack(raw)[0]
+        if self.kind is int:
+            return number
+        try:
+            return self.kind(number)
+        except ValueError:
+            return number
+
+
+class BytesCodec(Codec):
+    """Characters or other bytes; shorter ones are filled up with zeros."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.align = size, 1
+
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, (bytes, bytearray)) or len(value) > self.size:
+            raise EncodingError(f"is {value!r}, not at most {self.size} bytes")
+        return bytes(value).ljust(self.size, b"\0")
+
+    def decode(self, raw: bytes) -> Any:
+        return raw
+
+
+class NestedCodec(Codec):
+    """A Struct or a Union."""
+
+    def __init__(self, kind: type[Struct] | type[Union]) -> None:
+        self.kind = kind
+        self.size, self.align = kind.about.size, kind.about.align
+
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, self.kind):
+            raise EncodingError(f"is {value!r}, no {self.kind.__name__}")
+        return value.encode()
+
+    def decode(self, raw: bytes) -> Any:
+        return self.kind.decode(raw)
+
+
+class ArrayCodec(Codec):
+    """A fixed number of items in a row; fewer are filled up with zeros."""
+
+    def __init__(self, item: Codec, count: int) -> None:
+        self.item, self.count = item, count
+        self.size, self.align = item.size * count, item.align
+
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, (tuple, list)) or len(value) > self.count:
+            raise EncodingError(f"is {value!r}, not at most {self.count} items")
+        return b"".join(map(self.item.encode, value)).ljust(self.size, b"\0")
+
+    def decode(self, raw: bytes) -> Any:
+        step = self.item.size
+        return tuple(self.item.decode(raw[i : i + step]) for i in range(0, len(raw), step))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One field of a struct, where it stands."""
+
+    name: str
+    offset: int
+    codec: Codec
+    points: Pointer | None = None
+
+    @property
+    def size(self) -> int:
+        return self.codec.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pointer:
+    """What a 64-bit address field points to: `count` items, or as many as the field `count` says.
+
+    `item` is a Struct, a C code, or `bytes`. The recorder saves that memory before and after.
+    """
+
+    item: Any
+    count: str | int = 1
+    default: Any = None
+
+    @property
+    def item_size(self) -> int:
+        if isinstance(self.item, str):
+            return _WIDTHS[self.item]
+        return 1 if self.item is bytes else int(self.item.about.size)
+
+    def size_bytes(self, owner: Value) -> int:
+        """How many bytes the pointer of `owner` covers."""
+        count = self.count if isinstance(self.count, int) else getattr(owner, self.count)
+        return self.item_size * int(count)
+
+    def decode(self, raw: bytes) -> Any:
+        """The items in `raw`: a tuple of values, or bytes."""
+        if self.item is bytes:
+            return raw
+        if isinstance(self.item, str):
+            return struct.unpack(f"<{len(raw) // self.item_size}{self.item}", raw)
+        return ArrayCodec(NestedCodec(self.item), len(raw) // self.item_size).decode(raw)
+
+
+def pointer(item: Any, *, count: str | int = 1, default: Any = None) -> Any:
+    """A U64 field that holds the address of `count` items, a number or a field's name."""
+    return Pointer(item=item, count=count, default=default)
+
+
+class Special(enum.Enum):
+    """What a field is that is not simply the next in line."""
+
+    FLEXIBLE = "flexible"
+    ANSWER = "answer"
+
+
+def flexible(*, default: Any = ()) -> Any:
+    """An array of any length at the end: `attrs: tuple[Attribute, ...] = flexible()`."""
+    return Special.FLEXIBLE
+
+
+def answer(*, default: Any = None) -> Any:
+    """The layout in which the kernel answers, over the same bytes as the question.
+
+    None in a request; what the kernel wrote in a reply. A virtual kernel answers with
+    `request.replace(out=...)`.
+    """
+    return Special.ANSWER
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a struct was declared with, and its layout."""
+
+    name: str
+    c: str
+    """Its name in the vendor's header."""
+    size: int
+    align: int
+    members: tuple[Member, ...]
+    flexible: Member | None = None
+    answer: Member | None = None
+    magic: int = 0
+    nr: int = 0
+    direction: str = ""
+    number: int = 0
+    source: str = ""
+    evidence: str = ledger.NONE_YET
+
+
+def codec_of(owner: str, hint: Any) -> Codec:
+    """The codec for an annotation."""
+    notes: list[Any] = []
+    if get_origin(hint) is Annotated:
+        hint, *notes = get_args(hint)
+    if isinstance(hint, type) and issubclass(hint, (Struct, Union)) and not notes:
+        return NestedCodec(hint)
+    if hint is bytes and len(notes) == 1:
+        return BytesCodec(notes[0])
+    if get_origin(hint) is tuple:
+        kind = get_args(hint)[0]
+        code = [notes.pop(0)] if notes and isinstance(notes[0], str) else []
+        item = codec_of(owner, Annotated[(kind, *code)] if code else kind)
+        count = 1
+        for length in notes:
+            count *= length
+        return ArrayCodec(item, count)
+    if isinstance(hint, type) and issubclass(hint, int) and len(notes) == 1:
+        return ScalarCodec(notes[0], hint)
+    raise DeclarationError(f"{owner}: {hint!r} {notes} is no C type; see the module's docstring")
+
+
+def _up(value: int, align: int) -> int:
+    return (value + align - 1) & -align
+
+
+@dataclass_transform(
+    kw_only_default=True,
+    frozen_default=True,
+    eq_default=True,
+    field_specifiers=(pointer, flexible, answer),
+)
+class Struct(Value):
+    """A C struct. Subclasses append fields, as newer versions of a kernel do."""
+
+    about: ClassVar[About]
+
+    def __init_subclass__(
+        cls, *, c: str = "", source: str = "", evidence: str = ledger.NONE_YET
+    ) -> None:
+        about = _lay_out(cls, c, source, evidence)
+        if about is not None:
+            cls.about = about
+            ledger.enter("struct", cls.__name__, cls.__module__, about.source, about.evidence)
+
+    def encode(self) -> bytes:
+        """The bytes that the kernel sees."""
+        about = self.about
+        raw = bytearray(about.size)
+        values = self.__dict__
+        for member in about.members:
+            try:
+                raw[member.offset : member.offset + member.size] = member.codec.encode(
+                    values[member.name]
+                )
+            except EncodingError as error:
+                raise EncodingError(f"{about.name}.{member.name} {error.message}") from None
+        if about.flexible is not None:
+            raw += b"".join(map(about.flexible.codec.encode, values[about.flexible.name]))
+        if about.answer is not None and values[about.answer.name] is not None:
+            raw[: about.answer.size] = about.answer.codec.encode(values[about.answer.name])
+        return bytes(raw)
+
+    @classmethod
+    def decode(cls, raw: bytes | bytearray | memoryview, *, reply: bool = False) -> Self:
+        """The struct in `raw`. Of fewer bytes the rest is zero, as kernels take it.
+
+        With `reply`, the field declared as `answer` is decoded too.
+        """
+        about = cls.about
+        raw = bytes(raw)
+        if len(raw) < about.size:
+            raw = raw.ljust(about.size, b"\0")
+        values = {m.name: m.codec.decode(raw[m.offset : m.offset + m.size]) for m in about.members}
+        if about.flexible is not None:
+            codec, rest = about.flexible.codec, raw[about.size :]
+            whole = ArrayCodec(codec, 0).decode(rest[: len(rest) // codec.size * codec.size])
+            values[about.flexible.name] = whole
+        if about.answer is not None:
+            wanted = raw[: about.answer.size] if reply else None
+            values[about.answer.name] = None if wanted is None else about.answer.codec.decode(wanted)
+        return cls._from({name: values[name] for name in cls._names})
+
+    def pointers(self) -> Iterator[tuple[Member, int, int]]:
+        """Each pointer field with the address and the bytes it covers; those that are 0 are left out."""
+        for member in self.about.members:
+            if member.points is not None:
+                address, size = self.__dict__[member.name], member.points.size_bytes(self)
+                if address and size:
+                    yield member, address, size
+
+
+def _lay_out(
+    cls: type[Struct], c: str, source: str, evidence: str, extra: Mapping[str, Any] | None = None
+) -> About | None:
+    """Compute the layout of `cls` from its annotations; None for an abstract base without any."""
+    base: About | None = getattr(cls, "about", None)
+    hints = annotations_of(cls)
+    if not hints and base is None and not extra:
+        return None
+    members = list(base.members) if base is not None else []
+    at = max((m.offset + m.size for m in members), default=0)
+    align = base.align if base is not None else 1
+    bend: dict[str, Member | None] = {
+        "flexible": base.flexible if base is not None else None,
+        "answer": base.answer if base is not None else None,
+    }
+    names, defaults = list(cls._names), dict(cls._defaults)
+    for name, hint in hints.items():
+        given = cls.__dict__.get(name)
+        where = f"{cls.__name__}.{name}"
+        if hasattr(Struct, name) or name in names:
+            raise DeclarationError(f"{where}: the name is taken")
+        if name in cls.__dict__:
+            delattr(cls, name)
+        names.append(name)
+        if isinstance(given, Special):
+            kind = get_args(hint)[0]  # of tuple[X, ...], and of X | None
+            codec = codec_of(where, kind)
+            start = _up(at, codec.align) if given is Special.FLEXIBLE else 0
+            bend[given.value] = Member(name=name, offset=start, codec=codec)
+            align = max(align, codec.align)
+            defaults[name] = () if given is Special.FLEXIBLE else None
+            continue
+        points = given if isinstance(given, Pointer) else None
+        if points is not None:
+            given = points.default
+        codec = codec_of(where, hint)
+        at = _up(at, codec.align)
+        members.append(Member(name=name, offset=at, codec=codec, points=points))
+        at += codec.size
+        align = max(align, codec.align)
+        if given is not None:
+            _check_default(where, codec, given)
+            defaults[name] = given
+    reply = bend["answer"]
+    size = _up(max(at, reply.size if reply is not None else 0), align)
+    cls._names, cls._defaults = tuple(names), defaults
+    return About(
+        name=cls.__name__,
+        c=c or (base.c if base is not None else ""),
+        size=size,
+        align=align,
+        members=tuple(members),
+        flexible=bend["flexible"],
+        answer=reply,
+        source=source or (base.source if base is not None else ""),
+        evidence=evidence,
+        **(extra or {}),
+    )
+
+
+def _check_default(where: str, codec: Codec, value: Any) -> None:
+    try:
+        codec.encode(value)
+    except EncodingError as error:
+        raise DeclarationError(f"{where}: the default {error.message}") from None
+
+
+class Union:
+    """A C union: one of its members when built, each of them when read.
+
+        class Payload(Union):
+            memory: MemoryFault = MemoryFault()
+            signal: SignalAge = SignalAge()
+
+    `Payload(signal=SignalAge(age=3)).signal.age`. Kept as its bytes; none given: all zero.
+    """
+
+    about: ClassVar[About]
+    _codecs: ClassVar[dict[str, Codec]] = {}
+    raw: bytes
+
+    def __init_subclass__(cls, *, anonymous: bool = False) -> None:
+        hints = annotations_of(cls)
+        cls._codecs = {name: codec_of(f"{cls.__name__}.{name}", h) for name, h in hints.items()}
+        align = max(codec.align for codec in cls._codecs.values())
+        cls.about = About(
+            name=cls.__name__,
+            c="" if anonymous else cls.__name__,
+            size=_up(max(codec.size for codec in cls._codecs.values()), align),
+            align=align,
+            members=tuple(Member(name=n, offset=0, codec=k) for n, k in cls._codecs.items()),
+        )
+        for name in hints:
+            if name in cls.__dict__:
+                delattr(cls, name)
+
+    def __init__(self, **given: Any) -> None:
+        if len(given) > 1 or not given.keys() <= self._codecs.keys():
+            known = ", ".join(self._codecs)
+            raise TypeError(f"{type(self).__name__} takes one of {known}, not {', '.join(given)}")
+        raw = b""
+        for name, value in given.items():
+            raw = self._codecs[name].encode(value)
+        self.__dict__["raw"] = raw.ljust(self.about.size, b"\0")
+        self.__dict__["_given"] = next(iter(given), "")
+
+    def __getattr__(self, name: str) -> Any:
+        codec = type(self)._codecs.get(name)
+        if codec is None:
+            raise AttributeError(f"{type(self).__name__} has no member {name}")
+        return codec.decode(self.raw[: codec.size])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen")
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return self.raw == other.raw  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __repr__(self) -> str:
+        given = self.__dict__["_given"]
+        if given:
+            return f"{type(self).__name__}({given}={show(getattr(self, given))})"
+        return f"{type(self).__name__}({self.raw.hex() if any(self.raw) else ''})"
+
+    def encode(self) -> bytes:
+        return self.raw
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        new = cls()
+        new.__dict__["raw"] = bytes(raw).ljust(cls.about.size, b"\0")[: cls.about.size]
+        return new
+
+
+_DIRECTIONS = {"": 0, "W": 1, "R": 2, "RW": 3}
+
+
+class Request(Struct):
+    """An ioctl: a struct with a type letter, a number and a direction, as the user process sees it.
+
+    `W`: the kernel reads the struct; `R`: it writes it; `RW`: both. The ioctl number follows.
+    """
+
+    def __init_subclass__(
+        cls,
+        *,
+        magic: str = "",
+        nr: int | None = None,
+        direction: str | None = None,
+        c: str = "",
+        source: str = "",
+        evidence: str = ledger.NONE_YET,
+    ) -> None:
+        base: About | None = getattr(cls, "about", None)
+        if base is not None:
+            magic = magic or chr(base.magic)
+            nr = base.nr if nr is None else nr
+            direction = base.direction if direction is None else direction
+        direction = "RW" if direction is None else direction
+        if direction not in _DIRECTIONS or len(magic) != 1 or nr is None or not 0 <= nr < 256:
+            raise DeclarationError(f"{cls.__name__} needs magic, nr (0 to 255) and direction")
+        facts = {"magic": ord(magic), "nr": nr, "direction": direction}
+        about = _lay_out(cls, c, source, evidence, {**facts, "number": 0})
+        assert about is not None
+        number = ioctl_number(direction, ord(magic), nr, about.size)
+        cls.about = About(**{**about.__dict__, "number": number})
+        ledger.enter("request", cls.__name__, cls.__module__, about.source, about.evidence)
+
+    @property
+    def number(self) -> int:
+        """The number to pass to ioctl; its size part counts a flexible array."""
+        about = self.about
+        if about.flexible is None:
+            return about.number
+        count = len(self.__dict__[about.flexible.name])
+        size = about.size + count * about.flexible.size
+        return ioctl_number(about.direction, about.magic, about.nr, size)
+
+
+def ioctl_number(direction: str, magic: int, nr: int, size: int) -> int:
+    """The number of an ioctl as asm-generic/ioctl.h builds it: x86-64, AArch64, RISC-V."""
+    if not 0 <= size < 1 << 14:
+        raise EncodingError(f"an ioctl argument has at most 16383 bytes, not {size}")
+    return _DIRECTIONS[direction] << 30 | size << 16 | magic << 8 | nr
+
+
+def split_number(number: int) -> tuple[str, int, int, int]:
+    """Direction, type letter, number and size in bytes of an ioctl number."""
+    direction = {value: key for key, value in _DIRECTIONS.items()}[number >> 30 & 3]
+    return direction, number >> 8 & 0xFF, number & 0xFF, number >> 16 & 0x3FFF
+
+
+def describe(kind: type[Struct]) -> str:
+    """A struct's layout as text."""
+    about = kind.about
+    head = f"{about.name}: {about.size} bytes"
+    if isinstance(kind, type) and issubclass(kind, Request):
+        head += f", {about.direction} {chr(about.magic)!r} {about.nr:#x} = {about.number:#010x}"
+    lines = [f"  {m.offset:#06x} {m.size:4} {m.name}" for m in about.members]
+    return "\n".join([head, *lines, f"  source: {about.source}"])
+
+
+def require(raw: bytes, size: int, what: str) -> None:
+    """Raise DecodeError unless `raw` has at least `size` bytes."""
+    if len(raw) < size:
+        raise DecodeError(f"{what} has {size} bytes, here are {len(raw)}")
