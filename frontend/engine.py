@@ -24,6 +24,7 @@ from frontend.schedule.plan import Code, Plan, Step, form_text, make_plan, signa
 from frontend.target import Target, target_of
 from rawgpu.compiler_bridge import llvm
 from rawgpu.compiler_bridge.cache import cache
+from rawgpu.compiler_bridge.workers import pool
 from rawgpu.contract import Binding, Buffer, Device, Kernel, Recording
 from rawgpu.errors import DeviceNotFound, OperationError
 
@@ -85,6 +86,7 @@ def close() -> None:
     _runs.clear()
     while _opened:
         _opened.popitem()[1].close()
+    pool().close()
 
 
 atexit.register(close)

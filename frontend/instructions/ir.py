@@ -259,7 +259,7 @@ class Builder:
         self._effect("scatter", (value, addresses, mask), align)
 
     def fence(self) -> None:
-        """What was stored so far is seen by every later load of the block, whichever lane made it."""
+        """Every later load of the block sees what was stored so far, by whichever lane."""
         self._effect("fence", (), None)
 
     def prefetch(self, address: Value) -> None:

@@ -1,4 +1,4 @@
-"""Instructions as LLVM IR: what is the same on every target. `cpu.py`, `amdgpu.py` have the rest.
+"""Instructions as LLVM IR: what is the same on every target; `cpu.py`, `amdgpu.py` do the rest.
 
 Elementary functions become our own polynomials (`rawgpu.compiler_bridge.maths`): LLVM would leave
 calls to a C library that nobody links.

@@ -34,6 +34,7 @@ COMMANDS = {
     "demo": Command("frontend.demo", "train a small network on handwritten digits"),
     "bench launch": Command("frontend.bench.launch", "time launches, recorded and eager"),
     "bench speed": Command("frontend.bench.speed", "time operations, alone or against torch"),
+    "bench memory": Command("frontend.bench.memory", "growth, and what a training step holds"),
 }
 
 

@@ -8,8 +8,9 @@ kernel is one row, and takes what drivers of other versions send as the real one
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from rawgpu.describe.generation import Table
 from rawgpu.describe.request import Request, Struct, split_number
@@ -22,29 +23,51 @@ R = TypeVar("R", bound=Request)
 class Abi(Table[type[Struct]]):
     """The requests and structs of one version. A request is found by type letter and number."""
 
-    def __init__(self, name: str, items: Iterable[type[Struct]], *, source: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        items: Iterable[type[Struct]],
+        *,
+        source: str = "",
+        features: frozenset[enum.Enum] = frozenset(),
+    ) -> None:
         super().__init__(name, items, source=source)
-        self._by_root = {root_of(item): item for item in self}
+        self.features = features
+        """What this version can do beyond the shapes of its structs."""
+        self.requests = {(r.about.magic, r.about.nr): r for r in self if issubclass(r, Request)}
+        """Every request by type letter and number."""
+
+    def evolve(
+        self,
+        name: str,
+        *,
+        put: Iterable[type[Struct]] = (),
+        drop: Iterable[type[Struct]] = (),
+        source: str = "",
+        features: Iterable[enum.Enum] = (),
+    ) -> Self:
+        """The version that follows this one; `features` are those that it added."""
+        new = super().evolve(name, put=put, drop=drop, source=source)
+        again = [feature.name for feature in features if feature in self.features]
+        if again:
+            raise DeclarationError(f"{name} adds {', '.join(again)}, which {self.name} has")
+        new.features = self.features | frozenset(features)
+        return new
 
     def key_of(self, item: type[Struct]) -> Any:
         """Versions of one struct share their oldest ancestor."""
         return root_of(item)
 
-    @property
-    def requests(self) -> dict[tuple[int, int], type[Request]]:
-        """Every request by type letter and number."""
-        return {(r.about.magic, r.about.nr): r for r in self if issubclass(r, Request)}
-
     def __getitem__(self, kind: type[S]) -> type[S]:
         """This version's form of `kind`; KeyError with the request's name if it has none."""
-        found = self._by_root.get(root_of(kind))
+        found = self._items.get(root_of(kind))
         if found is None:
             raise KeyError(f"{self.name} has no {kind.__name__}")
         return found  # type: ignore[return-value]  # both descend from one declaration
 
     def has(self, kind: type[Struct]) -> bool:
         """Whether this version knows `kind`, or a form of it."""
-        return root_of(kind) in self._by_root
+        return root_of(kind) in self._items
 
     def by_number(self, number: int) -> type[Request] | None:
         """The request with this ioctl number, whatever the size in it; None if unknown."""
@@ -53,7 +76,7 @@ class Abi(Table[type[Struct]]):
 
     def receive(self, request: Request) -> Request | None:
         """`request` as this version sees it: cut off, or filled with zeros; None if unknown."""
-        mine = self._by_root.get(root_of(type(request)))
+        mine = self._items.get(root_of(type(request)))
         if mine is type(request):
             return request
         if mine is None or not issubclass(mine, Request):
@@ -64,7 +87,7 @@ class Abi(Table[type[Struct]]):
 def answer_to(request: R, reply: Request) -> R:
     """`reply`, which another version gave, in the form in which `request` was sent."""
     if type(reply) is type(request):
-        return reply  # type: ignore[return-value]
+        return reply
     sent = request.encode()
     raw = reply.encode()
     return type(request).decode(raw[: len(sent)] + sent[len(raw) :], reply=True)

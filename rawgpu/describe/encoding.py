@@ -25,7 +25,9 @@ from rawgpu.errors import BadFile
 T = TypeVar("T")
 
 _BITS = re.compile(r"[01]+")
-_FIELD = re.compile(r"(?P<name>-|[a-z_][a-z0-9_]*)(?:\[(?P<hi>\d+)(?::(?P<lo>\d+))?\])?(?::(?P<n>\d+))?")
+_FIELD = re.compile(
+    r"(?P<name>-|[a-z_][a-z0-9_]*)(?:\[(?P<hi>\d+)(?::(?P<lo>\d+))?\])?(?::(?P<n>\d+))?"
+)
 
 
 class EncodingError(ValueError):
@@ -230,7 +232,9 @@ class Dispatch(Generic[T]):
             for other_mask, entries in bucket:
                 both = mask & other_mask
                 for other_value, other in entries.items():
-                    if (value ^ other_value) & both == 0 and self._meets(lead, other_mask, other_value):
+                    if (value ^ other_value) & both == 0 and self._meets(
+                        lead, other_mask, other_value
+                    ):
                         raise ValueError(f"one word is both {payload!r} and {other!r}")
             for other_mask, entries in bucket:
                 if other_mask == mask:

@@ -54,7 +54,9 @@ def check(name: str, source: str, evidence: str) -> None:
     kind, _, which = evidence.partition(":")
     if kind not in KINDS or (kind != NONE_YET and not which.strip()):
         known = ", ".join(repr(kind) for kind in KINDS)
-        raise TypeError(f"{name}: evidence {evidence!r} is not '<kind>: <which>' with one of {known}")
+        raise TypeError(
+            f"{name}: evidence {evidence!r} is not '<kind>: <which>' with one of {known}"
+        )
 
 
 def enter(kind: str, name: str, module: str, source: str, evidence: str) -> None:

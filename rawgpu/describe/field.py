@@ -294,7 +294,9 @@ def collect(
     for name, kind in hints.items():
         field = cls.__dict__.get(name)
         if not isinstance(field, Field):
-            raise DeclarationError(f"{cls.__name__}.{name} has no place: use dw, dw64, bits or tail")
+            raise DeclarationError(
+                f"{cls.__name__}.{name} has no place: use dw, dw64, bits or tail"
+            )
         try:
             own[name] = field.named(name, kind)
         except DeclarationError as error:
@@ -307,7 +309,9 @@ def collect(
         else:
             yield own.pop(field.name, field)
     if gone:
-        raise DeclarationError(f"{cls.__name__} drops {', '.join(sorted(gone))}, which it never had")
+        raise DeclarationError(
+            f"{cls.__name__} drops {', '.join(sorted(gone))}, which it never had"
+        )
     yield from own.values()
 
 

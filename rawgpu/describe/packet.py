@@ -140,7 +140,10 @@ class About:
 
 
 @dataclass_transform(
-    kw_only_default=True, frozen_default=True, eq_default=True, field_specifiers=(bits, dw, dw64, tail)
+    kw_only_default=True,
+    frozen_default=True,
+    eq_default=True,
+    field_specifiers=(bits, dw, dw64, tail),
 )
 class Packet(Value):
     """The base of all packets; see the module's docstring."""
@@ -354,7 +357,7 @@ def to_bytes(data: Data) -> bytes | memoryview:
 
 @dataclass(frozen=True)
 class Undecoded:
-    """Dwords that no packet of a set explains, with the reason; only where decoding is not strict."""
+    """Dwords that no packet of a set explains, with the reason; where decoding is not strict."""
 
     words: tuple[int, ...]
     reason: str
@@ -391,12 +394,11 @@ class PacketSet(Table[type[Packet]]):
 
     def _add(self, packet: type[Packet]) -> None:
         header = packet.about.header
-        for known, mask, by_key in self._families:
-            if known == header:
-                break
-        else:
-            mask, by_key = header.key_mask(), {}
-            self._families.append((header, mask, by_key))
+        family = next((item for item in self._families if item[0] == header), None)
+        if family is None:
+            family = (header, header.key_mask(), {})
+            self._families.append(family)
+        by_key = family[2]
         same = by_key.setdefault(packet.about.key, [])
         for other in same:
             both = packet.about.const_mask & other.about.const_mask
@@ -431,9 +433,7 @@ class PacketSet(Table[type[Packet]]):
             raise self._unheard_of(word, dword)
         return packet._length(view[4 * dword :], word)
 
-    def walk(
-        self, data: Data, *, strict: bool = True
-    ) -> Iterator[tuple[int, Packet | Undecoded]]:
+    def walk(self, data: Data, *, strict: bool = True) -> Iterator[tuple[int, Packet | Undecoded]]:
         """Each packet of `data` with the dword at which it begins.
 
         Not strict: what cannot be decoded comes out as `Undecoded`, up to where the header says
@@ -453,9 +453,7 @@ class PacketSet(Table[type[Packet]]):
             assert isinstance(packet, Packet)
             yield packet
 
-    def _step(
-        self, view: memoryview, at: int, *, strict: bool
-    ) -> tuple[Packet | Undecoded, int]:
+    def _step(self, view: memoryview, at: int, *, strict: bool) -> tuple[Packet | Undecoded, int]:
         begin = 4 * at
         word = int.from_bytes(view[begin : begin + 4], "little")
         packet = self._find(word)

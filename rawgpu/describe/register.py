@@ -123,13 +123,16 @@ class Register(Value):
         if value >> about.width:
             raise DecodeError(f"{about.name} has {about.width} bits, not the value {value:#x}")
         if value & ~about.known and strict:
-            raise DecodeError(f"{about.name} has set bits that no field names: "
-                              f"{value & ~about.known:#x}")
+            raise DecodeError(
+                f"{about.name} has set bits that no field names: {value & ~about.known:#x}"
+            )
         try:
-            return cls._from({
-                name: value >> low & mask if item is None else item.decode(value, strict=strict)
-                for name, low, mask, item in cls._readers
-            })
+            return cls._from(
+                {
+                    name: value >> low & mask if item is None else item.decode(value, strict=strict)
+                    for name, low, mask, item in cls._readers
+                }
+            )
         except DecodeError as error:
             raise DecodeError(f"{about.name}.{error.message}") from None
 

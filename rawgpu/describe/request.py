@@ -9,7 +9,9 @@
 Offsets, sizes and the ioctl number are computed. A field is a scalar (`U32`, or an enumeration with
 its C code as above), another Struct, a Union, an array (`Annotated[tuple[int, ...], "I", 4]`,
 `Annotated[tuple[Range, ...], 7]`) or bytes (`Annotated[bytes, 64]`). A version that appends fields
-is a subclass; a set of requests per version is a row (`abi.py`).
+is a subclass, one that gives padding a meaning says `rename={"pad": "flags"}` and declares the new
+name; a set of requests per version is a row (`abi.py`). A base class without fields holds what all
+structs of a header have in common.
 
 Some requests end in an array of any length (`flexible`), point to memory (`pointer`), or answer in
 another layout than they ask in (`answer`).
@@ -18,9 +20,10 @@ another layout than they ask in (`answer`).
 from __future__ import annotations
 
 import enum
+import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self, dataclass_transform, get_args, get_origin
 
 from rawgpu.describe import evidence as ledger
@@ -184,7 +187,7 @@ class Special(enum.Enum):
 
 
 def flexible(*, default: Any = ()) -> Any:
-    """An array of any length at the end: `attrs: tuple[Attribute, ...] = flexible()`."""
+    """Says that `attrs: tuple[Attribute, ...]` is an array of any length at the end."""
     return Special.FLEXIBLE
 
 
@@ -215,6 +218,19 @@ class About:
     number: int = 0
     source: str = ""
     evidence: str = ledger.NONE_YET
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What the structs of one header have in common, stated once by a base without fields.
+
+    `c` is the pattern of their C names, with the class's name in snake case for `{}`.
+    """
+
+    c: str = ""
+    source: str = ""
+    evidence: str = ledger.NONE_YET
+    magic: str = ""
 
 
 def codec_of(owner: str, hint: Any) -> Codec:
@@ -253,14 +269,21 @@ class Struct(Value):
     """A C struct. Subclasses append fields, as newer versions of a kernel do."""
 
     about: ClassVar[About]
+    _family: ClassVar[Family] = Family()
 
     def __init_subclass__(
-        cls, *, c: str = "", source: str = "", evidence: str = ledger.NONE_YET
+        cls,
+        *,
+        c: str = "",
+        source: str = "",
+        evidence: str = "",
+        rename: Mapping[str, str] | None = None,
     ) -> None:
-        about = _lay_out(cls, c, source, evidence)
-        if about is not None:
-            cls.about = about
-            ledger.enter("struct", cls.__name__, cls.__module__, about.source, about.evidence)
+        if not hasattr(cls, "about") and not annotations_of(cls):
+            cls._family = Family(c=c, source=source, evidence=evidence)
+            return
+        cls.about = _lay_out(cls, c, source, evidence, rename or {}, {})
+        ledger.enter("struct", cls.__name__, cls.__module__, cls.about.source, cls.about.evidence)
 
     def encode(self) -> bytes:
         """The bytes that the kernel sees."""
@@ -297,11 +320,13 @@ class Struct(Value):
             values[about.flexible.name] = whole
         if about.answer is not None:
             wanted = raw[: about.answer.size] if reply else None
-            values[about.answer.name] = None if wanted is None else about.answer.codec.decode(wanted)
+            values[about.answer.name] = (
+                None if wanted is None else about.answer.codec.decode(wanted)
+            )
         return cls._from({name: values[name] for name in cls._names})
 
     def pointers(self) -> Iterator[tuple[Member, int, int]]:
-        """Each pointer field with the address and the bytes it covers; those that are 0 are left out."""
+        """Each pointer field that is not 0, with the address and the bytes it covers."""
         for member in self.about.members:
             if member.points is not None:
                 address, size = self.__dict__[member.name], member.points.size_bytes(self)
@@ -310,63 +335,79 @@ class Struct(Value):
 
 
 def _lay_out(
-    cls: type[Struct], c: str, source: str, evidence: str, extra: Mapping[str, Any] | None = None
-) -> About | None:
-    """Compute the layout of `cls` from its annotations; None for an abstract base without any."""
+    cls: type[Struct],
+    c: str,
+    source: str,
+    evidence: str,
+    rename: Mapping[str, str],
+    facts: Mapping[str, Any],
+) -> About:
+    """Compute the layout of `cls` from its annotations, after the members of its parent."""
     base: About | None = getattr(cls, "about", None)
-    hints = annotations_of(cls)
-    if not hints and base is None and not extra:
-        return None
-    members = list(base.members) if base is not None else []
-    at = max((m.offset + m.size for m in members), default=0)
+    members = {member.name: member for member in base.members} if base is not None else {}
+    at = max((m.offset + m.size for m in members.values()), default=0)
     align = base.align if base is not None else 1
-    bend: dict[str, Member | None] = {
-        "flexible": base.flexible if base is not None else None,
-        "answer": base.answer if base is not None else None,
+    ends: dict[Special, Member | None] = {
+        Special.FLEXIBLE: base.flexible if base is not None else None,
+        Special.ANSWER: base.answer if base is not None else None,
     }
-    names, defaults = list(cls._names), dict(cls._defaults)
-    for name, hint in hints.items():
+    defaults = dict(cls._defaults)
+    places = {}
+    for old, new in rename.items():
+        if old not in members:
+            raise DeclarationError(f"{cls.__name__} renames {old}, which it never had")
+        places[new] = members.pop(old)
+        defaults.pop(old, None)
+    for name, hint in annotations_of(cls).items():
         given = cls.__dict__.get(name)
         where = f"{cls.__name__}.{name}"
-        if hasattr(Struct, name) or name in names:
+        if hasattr(Struct, name) or name in members:
             raise DeclarationError(f"{where}: the name is taken")
         if name in cls.__dict__:
             delattr(cls, name)
-        names.append(name)
         if isinstance(given, Special):
-            kind = get_args(hint)[0]  # of tuple[X, ...], and of X | None
-            codec = codec_of(where, kind)
+            codec = codec_of(where, get_args(hint)[0])  # of tuple[X, ...], and of X | None
             start = _up(at, codec.align) if given is Special.FLEXIBLE else 0
-            bend[given.value] = Member(name=name, offset=start, codec=codec)
+            ends[given] = Member(name=name, offset=start, codec=codec)
             align = max(align, codec.align)
             defaults[name] = () if given is Special.FLEXIBLE else None
             continue
         points = given if isinstance(given, Pointer) else None
-        if points is not None:
-            given = points.default
+        given = points.default if points is not None else given
         codec = codec_of(where, hint)
-        at = _up(at, codec.align)
-        members.append(Member(name=name, offset=at, codec=codec, points=points))
-        at += codec.size
+        old_place = places.get(name)
+        start = _up(at, codec.align) if old_place is None else old_place.offset
+        if old_place is not None and old_place.size != codec.size:
+            raise DeclarationError(f"{where} has {codec.size} bytes, not {old_place.size}")
+        members[name] = Member(name=name, offset=start, codec=codec, points=points)
+        at = max(at, start + codec.size)
         align = max(align, codec.align)
         if given is not None:
             _check_default(where, codec, given)
             defaults[name] = given
-    reply = bend["answer"]
+    special = [member for member in ends.values() if member is not None]
+    reply = ends[Special.ANSWER]
     size = _up(max(at, reply.size if reply is not None else 0), align)
-    cls._names, cls._defaults = tuple(names), defaults
+    cls._names = (*members, *(member.name for member in special))
+    cls._defaults = defaults
+    family = cls._family
     return About(
         name=cls.__name__,
-        c=c or (base.c if base is not None else ""),
+        c=c or (base.c if base is not None else family.c.format(snake(cls.__name__))),
         size=size,
         align=align,
-        members=tuple(members),
-        flexible=bend["flexible"],
+        members=tuple(members.values()),
+        flexible=ends[Special.FLEXIBLE],
         answer=reply,
-        source=source or (base.source if base is not None else ""),
-        evidence=evidence,
-        **(extra or {}),
+        source=source or (base.source if base is not None else family.source),
+        evidence=evidence or (base.evidence if base is not None else family.evidence),
+        **facts,
     )
+
+
+def snake(name: str) -> str:
+    """`CreateQueue` as C writes it: `create_queue`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _check_default(where: str, codec: Codec, value: Any) -> None:
@@ -427,7 +468,7 @@ class Union:
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return self.raw == other.raw  # type: ignore[attr-defined]
+        return self.raw == other.raw
 
     def __hash__(self) -> int:
         return hash(self.raw)
@@ -465,21 +506,25 @@ class Request(Struct):
         direction: str | None = None,
         c: str = "",
         source: str = "",
-        evidence: str = ledger.NONE_YET,
+        evidence: str = "",
+        rename: Mapping[str, str] | None = None,
     ) -> None:
         base: About | None = getattr(cls, "about", None)
+        if base is None and nr is None:
+            cls._family = Family(c=c, source=source, evidence=evidence, magic=magic)
+            return
         if base is not None:
             magic = magic or chr(base.magic)
             nr = base.nr if nr is None else nr
             direction = base.direction if direction is None else direction
+        magic = magic or cls._family.magic
         direction = "RW" if direction is None else direction
         if direction not in _DIRECTIONS or len(magic) != 1 or nr is None or not 0 <= nr < 256:
             raise DeclarationError(f"{cls.__name__} needs magic, nr (0 to 255) and direction")
         facts = {"magic": ord(magic), "nr": nr, "direction": direction}
-        about = _lay_out(cls, c, source, evidence, {**facts, "number": 0})
-        assert about is not None
+        about = _lay_out(cls, c, source, evidence, rename or {}, facts)
         number = ioctl_number(direction, ord(magic), nr, about.size)
-        cls.about = About(**{**about.__dict__, "number": number})
+        cls.about = replace(about, number=number)
         ledger.enter("request", cls.__name__, cls.__module__, about.source, about.evidence)
 
     @property

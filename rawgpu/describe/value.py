@@ -25,6 +25,7 @@ class Value:
     __match_args__: ClassVar[tuple[str, ...]] = ()
     _names: ClassVar[tuple[str, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}
+
     def __init__(self, **given: Any) -> None:
         values = {**self._defaults, **given}
         names = self._names
