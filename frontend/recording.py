@@ -350,7 +350,8 @@ class Recorder(tracing.Trace):
         form, leaves = signature(roots)
         self._sources |= {entry.token: entry.source for entry in self._outside.values()}
         sources = [self._source(leaf) for leaf in leaves]
-        plan = engine.find_plan(form, roots, self._replaced(changed, nodes, roots, leaves))
+        pairs = self._replaced(changed, nodes, roots, leaves)
+        plan = engine.find_plan(form, roots, pairs) if roots else Plan()
         for p in plan.places:
             if p.kind == "result" and p.inside >= 0:
                 sources[p.inside].replaced = True

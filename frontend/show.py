@@ -1,11 +1,12 @@
 """Prints any level of what is generated, to stderr, as it is made.
 
 `RAWGPU_SHOW` names the levels, with commas: graph, schedule, loops, instructions, text, asm;
-or it says all.
+or it says all. While it is set, every plan is made anew, so that there is something to show.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -14,12 +15,18 @@ LEVELS = ("graph", "schedule", "loops", "instructions", "text", "asm")
 
 
 def wanted() -> frozenset[str]:
-    """The levels asked for; words that name none are ignored."""
-    text = os.environ.get("RAWGPU_SHOW", "")
-    levels = frozenset(filter(None, (word.strip() for word in text.split(","))))
-    if "all" in levels:
-        return frozenset(LEVELS)
-    return levels & frozenset(LEVELS)
+    """The levels asked for; words that name none are named on stderr."""
+    return _levels(os.environ.get("RAWGPU_SHOW", ""))
+
+
+@functools.cache
+def _levels(text: str) -> frozenset[str]:
+    words = frozenset(filter(None, (word.strip() for word in text.split(","))))
+    unknown = sorted(words - {"all", *LEVELS})
+    if unknown:
+        known = ", ".join(("all", *LEVELS))
+        sys.stderr.write(f"RAWGPU_SHOW: no level {', '.join(unknown)}; there are {known}\n")
+    return frozenset(LEVELS) if "all" in words else words & frozenset(LEVELS)
 
 
 def show(level: str, text: Callable[[], str]) -> None:

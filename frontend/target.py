@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frontend.instructions.ir import Region
-from frontend.loops.heuristic import Machine
+from frontend.loops.machine import Machine
 from frontend.text import amdgpu, cpu
 from rawgpu.compiler_bridge import llvm
 from rawgpu.errors import UnsupportedDevice

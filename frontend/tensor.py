@@ -256,7 +256,11 @@ class Tensor:
         return convert.to(self, target)
 
     def astype(self, dtype: object) -> Tensor:
-        """Values converted: floats to integers truncate, anything to bool is `!= 0`."""
+        """Values converted; anything to bool is `!= 0`.
+
+        Floats to integers truncate; what is out of range becomes the nearest integer there is, NaN
+        becomes 0. Integers wrap.
+        """
         return self._derive(g.cast(self.node, dt.of(dtype)))
 
     def bitcast(self, dtype: object) -> Tensor:

@@ -21,12 +21,13 @@ from dataclasses import dataclass, replace
 from frontend import engine, profile
 from frontend.engine import Run, Storage
 from frontend.graph import node as g
+from frontend.graph.node import Node
 from frontend.instructions.ir import show as show_instructions
 from frontend.instructions.lower import lower
 from frontend.loops import nest as ln
 from frontend.ops.arithmetic import where
 from frontend.ops.convert import placed
-from frontend.schedule.plan import Code, Plan, plan_graph, signature
+from frontend.schedule.plan import Code, Place, plan_graph, signature
 from frontend.target import Target
 from frontend.tensor import Tensor
 from rawgpu.errors import OperationError
@@ -62,7 +63,7 @@ class Kernel:
 
     def steps(self, nest: int = 0) -> tuple[ln.Step, ...]:
         """The schedule of one nest; `nest` -1 is the loops that all nests share."""
-        kernel = self._nests()
+        kernel = self._nests(nest)
         return kernel.outer_steps if nest < 0 else kernel.nests[nest].steps
 
     @property
@@ -83,17 +84,20 @@ class Kernel:
         """The assembly that comes of it."""
         return self._target.assembly(self._code.text)
 
-    def _nests(self) -> ln.Kernel:
-        if self._kernel is None:
+    def _nests(self, nest: int) -> ln.Kernel:
+        kernel = self._kernel
+        if kernel is None:
             raise OperationError(f"{self.name} has no loop nest to edit", hint="replace its text")
-        return self._kernel
+        if not -1 <= nest < len(kernel.nests):
+            raise OperationError(f"{self.name} has {len(kernel.nests)} nests, and no nest {nest}")
+        return kernel
 
     def schedule(self, *steps: ln.Step, nest: int = 0) -> None:
         """Other steps for one nest, from its plain loops; -1: for the shared loops.
 
         Raises OperationError that names the loop or rule a step breaks.
         """
-        kernel = self._nests()
+        kernel = self._nests(nest)
         try:
             if nest < 0:
                 ln.apply(kernel.outer, (), steps)
@@ -209,29 +213,57 @@ class Workbench:
         """
         changed = {k._original.text: k for k in self.kernels if k.changed}
         codes = [changed[c.text]._code if c.text in changed else c for c in self._plan.codes]
-        plans = (self._plan, replace(self._plan, codes=codes))
-        runs = [Run(plan) for plan in plans]
-        leaves = [leaf.storage for leaf in self._leaves]
-        results = [run(leaves) for run in runs]
-        errors = [self._error(i, *pair) for i, pair in enumerate(zip(*results, strict=True))]
+        places = [self._in_given_memory(p) for p in self._plan.places]
+        plan = replace(self._plan, places=places)
+        runs = [Run(plan), Run(replace(plan, codes=codes))]
+        leaves = [leaf.storage.copy(leaf.device) for leaf in self._leaves]
+        memory = [[*leaves, *self._spoiled_results()] for _ in runs]
+        results = []
+        for run, storages in zip(runs, memory, strict=True):
+            self._spoil_temporaries()
+            results.append(run(storages))
+        for i, (leaf, storage) in enumerate(zip(self._leaves, leaves, strict=True)):
+            if self._error(leaf, leaf.storage, storage):
+                raise OperationError(f"workbench: a kernel wrote into its input, leaf {i}")
+        pairs = zip(self._roots, *results, strict=True)
+        errors = [self._error(root, before, after) for root, before, after in pairs]
         for i, error in enumerate(errors):
             if not error <= tolerance:
                 raise OperationError(
                     f"workbench: tensor {i} differs from the original by {error:g} "
                     "of its largest value"
                 )
-        times = [self._times(run, leaves, repeat) for run in runs]
-        return Report(self._rows(plans[1], *times), errors)
+        times = self._times(runs, memory, repeat)
+        return Report(self._rows(codes, *times), errors)
 
-    def _error(self, number: int, before: Storage, after: Storage) -> float:
-        root = self._roots[number]
+    def _in_given_memory(self, place: Place) -> Place:
+        """Results lie in memory that is given after the leaves."""
+        if place.kind != "result":
+            return place
+        return replace(place, inside=len(self._leaves) + place.number)
+
+    def _spoiled_results(self) -> list[Storage]:
+        """Memory for results with bytes that no kernel has put there."""
+        return [
+            _spoiled(root.device or "", root.size * root.dtype.size_bytes) for root in self._roots
+        ]
+
+    def _spoil_temporaries(self) -> None:
+        """The next run is likely to get this memory for what lies between its kernels."""
+        spoiled = [_spoiled(device, size) for device, size in self._plan.arenas.items()]
+        for storage in spoiled:
+            storage.buffer.close()
+
+    def _error(self, node: Node, before: Storage, after: Storage) -> float:
+        """The largest difference, relative to the largest value; 1 for integers that differ."""
+        device = node.device or ""
         old, new = (
-            Tensor._new(g.buffer(root.shape, root.dtype, root.device or "", s), root.device or "")
+            Tensor._new(g.buffer(node.shape, node.dtype, device, s), device)
             for s in (before, after)
         )
         if not old.size:
             return 0.0
-        if not root.dtype.is_float:
+        if not node.dtype.is_float:
             return float((old != new).any().item())
         a, b = old.astype("float64"), new.astype("float64")
         differs = (a != b) & ~((a != a) & (b != b))
@@ -239,21 +271,36 @@ class Workbench:
         largest = float(a.abs().max().item())
         return float(distance.max().item()) / max(largest, 1e-30)
 
-    def _times(self, run: Run, leaves: Sequence[Storage], repeat: int) -> list[float]:
-        rounds = []
+    def _times(
+        self, runs: Sequence[Run], memory: Sequence[Sequence[Storage]], repeat: int
+    ) -> list[list[float]]:
+        """For each run the time of each launch: the median of rounds in which runs take turns."""
+        rounds: list[list[list[int]]] = [[] for _ in runs]
         for _ in range(repeat):
-            with profile.profile() as p:
-                run(leaves)
-            rounds.append([row.ns for row in p.rows])
-        return [statistics.median(times) for times in zip(*rounds, strict=True)]
+            for times, run, storages in zip(rounds, runs, memory, strict=True):
+                with profile.profile() as p:
+                    run(storages)
+                times.append([row.ns for row in p.rows])
+        return [[statistics.median(t) for t in zip(*times, strict=True)] for times in rounds]
 
-    def _rows(self, plan: Plan, before: list[float], after: list[float]) -> list[Change]:
-        launches = [s for s in plan.steps if s.code >= 0]
+    def _rows(
+        self, codes: Sequence[Code], before: Sequence[float], after: Sequence[float]
+    ) -> list[Change]:
+        launches = [s for s in self._plan.steps if s.code >= 0]
         rows = []
         for step, old, new in zip(launches, before, after, strict=True):
-            code = plan.codes[step.code]
+            code = codes[step.code]
             changed = code is not self._plan.codes[step.code]
             ns = max(new, 1.0)
             rates = code.flops / ns, code.bytes_moved / ns
             rows.append(Change(code.name, old, new, *rates, changed))
         return rows
+
+
+def _spoiled(device: str, size_bytes: int) -> Storage:
+    """Memory full of ones: NaN as a float, -1 as an integer."""
+    owner = engine.opened(device)
+    buffer = owner.alloc(size_bytes)
+    owner.queue.fill(buffer, 0xFF, size_bytes)
+    owner.queue.submit()
+    return Storage(buffer, size_bytes)

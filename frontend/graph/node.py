@@ -257,7 +257,10 @@ def unary(op: Op, x: Node) -> Node:
 
 
 def cast(x: Node, dtype: DType) -> Node:
-    """Values converted; float to integer truncates (out of range: undefined), to bool is `!= 0`."""
+    """Values converted; to bool is `!= 0`.
+
+    Float to integer truncates; what is out of range becomes the nearest integer there is, NaN 0.
+    """
     return x if x.dtype is dtype else make(Op.CAST, (x,), dtype, x.shape, dtype)
 
 

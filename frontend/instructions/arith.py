@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from frontend import dtype as dt
 from frontend.dtype import DType
 from frontend.graph.node import Op
 from frontend.instructions.ir import BITS, Builder, Value
@@ -212,13 +211,3 @@ def combine_name(kind: Op, dtype: DType) -> str:
         return {Op.SUM: "or", Op.PROD: "and", Op.MAX: "or", Op.MIN: "and"}[kind]
     sign = "s" if dtype.is_signed else "u"
     return {Op.SUM: "add", Op.PROD: "mul", Op.MAX: f"{sign}max", Op.MIN: f"{sign}min"}[kind]
-
-
-def identity(kind: Op, dtype: DType) -> bool | int | float:
-    """What a reduction of nothing gives."""
-    if kind is Op.SUM:
-        return False if dtype.kind == "b" else 0
-    if kind is Op.PROD:
-        return True if dtype.kind == "b" else 1
-    low, high = dt.limits(dtype)
-    return low if kind in (Op.MAX, Op.ARGMAX) else high

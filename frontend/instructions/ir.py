@@ -18,6 +18,8 @@ loop.
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -102,7 +104,7 @@ class Builder:
         depth = max((a.depth for a in args), default=0)
         depth = max(depth, least)
         region = self._open[depth]
-        key = (op, kind, lanes, attr, *map(id, args))
+        key = (op, kind, lanes, attr, args)
         found = region.known.get(key)
         if found is None:
             found = region.known[key] = Value(op, kind, lanes, args, attr, depth)
@@ -117,9 +119,12 @@ class Builder:
         return value
 
     def const(self, kind: str, value: bool | int | float, lanes: int = 1) -> Value:
-        """A constant; the same number in each lane."""
-        text = repr(float(value) if kind[0] == "f" else int(value))
-        return self._pure("const", kind, lanes, (), text)
+        """A constant; the same number in each lane.
+
+        Integers wrap into the type, signed but for i1, so that each bit pattern has one constant.
+        """
+        number = float(value) if kind[0] == "f" else _wrap(int(value), kind)
+        return self._pure("const", kind, lanes, (), repr(number))
 
     def iota(self, kind: str, lanes: int, start: int = 0, step: int = 1) -> Value:
         """start, start+step, … one number a lane."""
@@ -183,11 +188,11 @@ class Builder:
             number = int(x.attr)
             if op in ("zext", "uitofp"):
                 number &= (1 << BITS[x.kind]) - 1
-            if op == "itrunc":
-                number = _wrap(number, kind)
+            elif x.kind == "i1" and op in ("sext", "sitofp"):
+                number = -number
             return self.const(kind, number, x.lanes)
         if x.is_constant and op == "fpext":
-            return self.const(kind, float(x.attr), x.lanes)
+            return self.const(kind, _rounded(float(x.attr), x.kind), x.lanes)
         return self._pure(op, kind, x.lanes, (x,))
 
     def extract(self, x: Value, lane: int) -> Value:
@@ -318,7 +323,18 @@ class Loop:
     results: tuple[Value, ...] = ()
 
 
+def _rounded(number: float, kind: str) -> float:
+    """The value that a constant written as `number` has in its type."""
+    code = {"f16": "e", "f32": "f", "f64": "d"}[kind]
+    try:
+        rounded: float = struct.unpack(code, struct.pack(code, number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
+    return rounded
+
+
 def _wrap(number: int, kind: str) -> int:
+    """The number that the type's low bits of `number` stand for: signed, but 0 or 1 for i1."""
     bits = BITS[kind]
     number &= (1 << bits) - 1
     return number - (1 << bits) if bits > 1 and number >> (bits - 1) else number
@@ -338,7 +354,7 @@ def _fold(b: Builder, op: str, args: tuple[Value, ...]) -> Value | None:
     x, y = args
     if x.is_constant and y.is_constant and op in ("add", "sub", "mul", "and", "or", "xor", "shl"):
         p, q = int(x.attr), int(y.attr)
-        if op == "shl" and q >= 64:
+        if op == "shl" and not 0 <= q < BITS[x.kind]:
             return None
         result = {
             "add": p + q, "sub": p - q, "mul": p * q, "and": p & q, "or": p | q, "xor": p ^ q,
@@ -375,27 +391,27 @@ _EFFECTS = frozenset(["store", "masked_store", "scatter", "prefetch", "fence", "
 
 def _drop_dead(root: Region) -> Region:
     """Remove what no effect needs. Loops are kept: each one stores or carries what is asked for."""
-    live: set[int] = set()
+    live: set[Value] = set()
 
     def mark(value: Value) -> None:
         stack = [value]
         while stack:
             v = stack.pop()
-            if id(v) not in live:
-                live.add(id(v))
+            if v not in live:
+                live.add(v)
                 stack.extend(v.args)
 
     def visit(region: Region) -> None:
         for result in region.results:
             mark(result)
         for value in reversed(region.values):
-            if value.op in _EFFECTS or id(value) in live:
+            if value.op in _EFFECTS or value in live:
                 mark(value)
                 for inner in value.regions:
                     visit(inner)
 
     def sweep(region: Region) -> None:
-        region.values = [v for v in region.values if id(v) in live]
+        region.values = [v for v in region.values if v in live]
         region.known.clear()
         for value in region.values:
             for inner in value.regions:

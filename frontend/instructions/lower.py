@@ -25,8 +25,9 @@ from frontend.instructions.points import Piece, Point, points
 from frontend.instructions.values import Values
 from frontend.loops import expr as ex
 from frontend.loops import nest as ln
-from frontend.loops.heuristic import Machine, schedule_copy
-from frontend.loops.index import Index, Var, flatten
+from frontend.loops import stages
+from frontend.loops.index import Index, Var
+from frontend.loops.machine import Machine
 
 Extents = dict[str, int]
 _TILE = (ln.Kind.UNROLL, ln.Kind.VECTOR)
@@ -156,7 +157,7 @@ def _adds_nothing(r: ln.Reduction, value: ex.Expr) -> bool:
     """Whether folding `value` in leaves every result as it is."""
     if r.kind in _ARG or not isinstance(value, ex.Constant):
         return False
-    return value.value == arith.identity(r.kind, r.dtype)
+    return value.value == ln.identity(r.kind, r.dtype)
 
 
 @dataclass
@@ -182,6 +183,8 @@ class _Nest:
         self.owner, self.b, self.values = owner, owner.b, owner.values
         self.loops = ln.apply(nest.axes, nest.reduce, nest.steps)
         self.source = nest
+        self.outer = outer
+        stages.check(nest, self.loops, self.values.slots, outer)
         self.rename = {**outer, **self.loops.values}
         self.accumulators = _Accumulators({})
         self.staged: dict[ex.Load, ex.Load] = {}
@@ -233,52 +236,14 @@ class _Nest:
 
     def _stage(self, stage: ln.Stage, extents: Extents) -> None:
         """Copy what the loops inside read of one buffer, and read the copy from then on."""
-        shape = tuple(self._axis(name).extent for name in stage.axes)
         dtype = self.owner.kernel.slots[stage.slot].dtype
-        panel = self.values.add_scratch(dtype, math.prod(shape))
-        fresh = [Var(f"c{i}", self._extent(n, extents)) for i, n in enumerate(stage.axes)]
-        inside = dict(zip(stage.axes, (Index.of(v) for v in fresh), strict=True))
-        whole = {v: self._partly(v.name, inside) for v in self.rename}
-        local = flatten([self._index_of(name) for name in stage.axes], shape)
-        for load in self.source.loads():
-            if load.slot == stage.slot:
-                self.staged[load] = ex.Load(panel, local, load.dtype)
-                copied = ex.Load(load.slot, load.index.substitute(whole), load.dtype)
-        target = flatten([Index.of(v) for v in fresh], shape)
-        copy = ln.Nest(axes=tuple(fresh), stores=(ln.Store(panel, target, copied),))
-        copy = schedule_copy(copy, self.owner.machine)
+        panel = self.values.add_scratch(dtype, stages.panel_size(stage, self.loops))
+        copy = stages.copy_of(stage, self.source, self.loops, self.outer, extents, panel)
         self.b.fence()
-        _Nest(self.owner, copy, {}).run()
+        _Nest(self.owner, copy.nest, {}).run()
         self.b.fence()
+        self.staged |= copy.reads
         self._substitute()
-
-    def _axis(self, name: str) -> Var:
-        for v in self.loops.values:
-            if v.name == name:
-                return v
-        return self.loops.loop(name).var
-
-    def _extent(self, name: str, extents: Extents) -> int:
-        return extents.get(name, self._axis(name).extent)
-
-    def _index_of(self, name: str) -> Index:
-        """A split axis or a loop as an index over loops."""
-        for v, index in self.loops.values.items():
-            if v.name == name:
-                return index
-        return Index.of(self.loops.loop(name).var)
-
-    def _partly(self, name: str, inside: dict[str, Index]) -> Index:
-        """An original axis as an index over open loops and the copy's own axes."""
-        if name in inside:
-            return inside[name]
-        if name not in self.loops.splits:
-            for v in self.rename:
-                if v.name == name and v not in self.loops.values:
-                    return self.rename[v]
-            return Index.of(self._axis(name))
-        outer, inner, factor = self.loops.splits[name]
-        return self._partly(outer, inside) * factor + self._partly(inner, inside)
 
     # --- reductions and tiles --------------------------------------------------------------------
 
@@ -305,7 +270,7 @@ class _Nest:
         held: dict[tuple[int, Point], tuple[Value, ...]] = {}
         everywhere = [p for wide in self._variants(extents) for p in self._points(self.tile, wide)]
         for i, (r, value) in enumerate(self.reductions):
-            first = arith.identity(r.kind, value.dtype if r.kind in _ARG else r.dtype)
+            first = ln.identity(r.kind, value.dtype if r.kind in _ARG else r.dtype)
             for point in everywhere:
                 key = (i, self._key(point))
                 lanes = 1 if self.scans_lanes else self._lanes(point)
@@ -335,7 +300,7 @@ class _Nest:
                     return {-(-size // factor) for size in sizes}
                 full = {factor} if any(size >= factor for size in sizes) else set()
                 return full | {size % factor for size in sizes if size % factor}
-        return {self._axis(name).extent}
+        return {self.loops.extent(name)}
 
     def _points(self, tile: Sequence[ln.Loop], extents: Extents) -> list[Point]:
         return points(self.loops, tile, extents, self.lanes, masked=self.owner.machine.masked)
@@ -433,7 +398,7 @@ class _Nest:
         """
         b, lanes = self.b, x.lanes
         name = arith.combine_name(r.kind, r.dtype)
-        nothing = b.const(x.kind, arith.identity(r.kind, r.dtype), lanes)
+        nothing = b.const(x.kind, ln.identity(r.kind, r.dtype), lanes)
         distance = 1
         while distance < lanes:
             moved = b.shuffle(nothing, x, [lanes + i - distance for i in range(lanes)])

@@ -118,12 +118,12 @@ class Accumulated(Expr):
 
 def walk(roots: tuple[Expr, ...]) -> Iterator[Expr]:
     """Each expression below `roots` once, users before what they use."""
-    seen: set[int] = set()
+    seen: set[Expr] = set()
     stack = list(reversed(roots))
     while stack:
         e = stack.pop()
-        if id(e) not in seen:
-            seen.add(id(e))
+        if e not in seen:
+            seen.add(e)
             yield e
             stack.extend(reversed(e.parts))
 
@@ -136,15 +136,12 @@ class Substitution:
     ) -> None:
         self.values = values
         self.slots = slots or {}
-        self._done: dict[int, Expr] = {}
-        self._kept: list[Expr] = []  # keeps ids alive
+        self._done: dict[Expr, Expr] = {}
 
     def __call__(self, e: Expr) -> Expr:
-        if id(e) in self._done:
-            return self._done[id(e)]
-        made = self._rebuild(e)
-        self._done[id(e)] = made
-        self._kept.append(e)
+        made = self._done.get(e)
+        if made is None:
+            made = self._done[e] = self._rebuild(e)
         return made
 
     def _rebuild(self, e: Expr) -> Expr:

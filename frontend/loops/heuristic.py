@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from frontend.graph.node import Op
 from frontend.loops import expr as ex
+from frontend.loops import stages
 from frontend.loops.index import Index, Var
+from frontend.loops.machine import Machine
 from frontend.loops.nest import (
     Kernel,
     Kind,
     Mark,
     Nest,
-    Order,
     Reduction,
     Split,
     Stage,
@@ -35,35 +36,7 @@ from frontend.loops.nest import (
     Store,
     apply,
 )
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What scheduling needs to know of a processor. Sizes in bytes."""
-
-    vector_bytes: int = 32
-    registers: int = 16
-    """Vector registers that code can name."""
-    masked: bool = False
-    """Loads and stores can leave lanes out at no cost."""
-    l1_bytes: int = 32 << 10
-    l2_bytes: int = 512 << 10
-    block_lanes: int = 0
-    """Work-items of a block, which are its lanes whatever the element; 0 where lanes are registers'."""
-    row_bytes: int = 1 << 18
-    """What one block may keep of a row: in the second-level cache, or in local memory."""
-    stage_bytes: int = 1 << 20
-    """What one block may stage: on the worker's stack and in its L2 cache, or in local memory."""
-
-    def lanes(self, bits: int) -> int:
-        """Elements of `bits` in one vector."""
-        return self.block_lanes or self.vector_bytes * 8 // max(8, bits)
-
-    @property
-    def shuffles(self) -> bool:
-        """Whether lanes can be rearranged at will at the cost of an instruction."""
-        return not self.block_lanes
-
+from frontend.loops.tiling import Part, Tiling
 
 BLOCK_POINTS = 16_384
 """Points of a map, or multiply-adds, that are worth a grid block: some microseconds."""
@@ -79,24 +52,11 @@ def schedule(kernel: Kernel, machine: Machine) -> Kernel:
     return replace(kernel, nests=nests)
 
 
-def schedule_copy(nest: Nest, machine: Machine) -> Nest:
-    """The schedule of a staging copy: a map that runs inside one block."""
-    return replace(nest, steps=_steps(nest, machine, grid=False))
-
-
 def _outer_steps(kernel: Kernel) -> tuple[Step, ...]:
-    inner = sum(n.points for n in kernel.nests)
-    return _grid_steps(kernel.outer, inner, [])
-
-
-def _grid_steps(axes: Sequence[Var], inner: int, fixed: list[Step]) -> tuple[Step, ...]:
-    """Mark outer axes as grid until a block has about BLOCK_POINTS.
-
-    `inner`: points below one round of all `axes`.
-    """
-    steps: list[Step] = list(fixed)
-    below = inner * math.prod(v.extent for v in axes)
-    for v in axes:
+    """Mark shared loops as grid until a block has about BLOCK_POINTS."""
+    steps: list[Step] = []
+    below = sum(n.points for n in kernel.nests) * math.prod(v.extent for v in kernel.outer)
+    for v in kernel.outer:
         below //= v.extent
         if below >= BLOCK_POINTS or v.extent == 1:
             steps.append(Mark(v.name, Kind.GRID))
@@ -132,12 +92,14 @@ def _vectors(nest: Nest) -> list[ex.Expr]:
     return [e for e in ex.walk(nest.expressions()) if e.variables and e.dtype.kind != "b"]
 
 
-def _load_cost(index: Index, var: Var) -> float:
+def _load_cost(index: Index, var: Var, machine: Machine) -> float:
     step = index.coefficient(var)
     if step == 0:
         return 0.5
     if step == 1:
         return 1.0
+    if step == -1 and machine.shuffles:
+        return 1.5
     if step in (2, 3, 4):
         return 2.0 * step
     return 16.0
@@ -152,8 +114,8 @@ def _reuse(nest: Nest, index: Index, vector: Var) -> int:
 
 
 def _store_cost(stores: Sequence[Store], var: Var) -> float:
-    costs = {1: 1.0, 0: 2.0}
-    return sum(costs.get(s.index.coefficient(var) or 0, 16.0) for s in stores)
+    costs: dict[int | None, float] = {1: 1.0, 0: 2.0}
+    return sum(costs.get(s.index.coefficient(var), 16.0) for s in stores)
 
 
 def _vector_axis(nest: Nest, machine: Machine) -> Var:
@@ -162,7 +124,7 @@ def _vector_axis(nest: Nest, machine: Machine) -> Var:
     reduce_points = math.prod(v.extent for v in nest.reduce)
     best: tuple[float, Var] | None = None
     for v in (*reversed(nest.axes), *reversed(nest.reduce)):
-        cost = 1.0 + sum(_load_cost(load.index, v) / _reuse(nest, load.index, v) for load in loads)
+        cost = 1.0 + sum(_load_cost(load.index, v, machine) / _reuse(nest, load.index, v) for load in loads)
         if v in nest.reduce:
             cost += 0.25 + 8.0 / max(1, reduce_points)
         else:
@@ -185,19 +147,13 @@ def _map(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
     lanes = machine.lanes(_bits(nest))
     vector = _map_vector(nest)
     turned = _transposed_axis(nest, vector, lanes) if machine.shuffles else None
-    steps: list[Step] = []
-    names = {v: [v.name] for v in nest.axes}
-    tile = []
+    tiling = Tiling(nest)
     if turned is not None:
-        _tile(steps, names, turned, lanes)
-        tile.append((names[turned].pop(), Kind.UNROLL))
-    width = lanes * 4 if turned is None else lanes * 2
+        tiling.tile(turned, lanes, Kind.UNROLL)
     if vector.extent > 4 * BLOCK_POINTS and grid and turned is None:
-        _tile(steps, names, vector, BLOCK_POINTS)
-    _tile(steps, names, vector, width)
-    tile.append((names[vector].pop(), Kind.VECTOR))
-    loops = [name for v in nest.axes for name in names[v]]
-    return _finish(nest, steps, loops, [], tile, grid=grid)
+        tiling.split(vector, BLOCK_POINTS)
+    tiling.tile(vector, lanes * 4 if turned is None else lanes * 2, Kind.VECTOR)
+    return _finish(tiling, tiling.left(*nest.axes), [], grid=grid)
 
 
 def _map_vector(nest: Nest) -> Var:
@@ -218,53 +174,19 @@ def _transposed_axis(nest: Nest, vector: Var, lanes: int) -> Var | None:
     return None
 
 
-def _tile(steps: list[Step], names: dict[Var, list[str]], axis: Var, factor: int) -> None:
-    """Split the innermost loop of `axis`, unless it is no longer than `factor`."""
-    name = names[axis][-1]
-    extent = int(name.rsplit("%", 1)[1]) if "%" in name else axis.extent
-    if factor < extent:
-        steps.append(Split(name, factor))
-        names[axis][-1:] = [f"{name}/{factor}", f"{name}%{factor}"]
-
-
 def _finish(
-    nest: Nest,
-    steps: list[Step],
-    outputs: list[str],
-    reduce: list[tuple[str, Kind]],
-    tile: list[tuple[str, Kind]],
+    tiling: Tiling,
+    outputs: Sequence[Part],
+    reduce: Sequence[tuple[Part, Kind]],
     *,
     grid: bool,
-    below_grid: str = "",
+    below_grid: Part | None = None,
 ) -> tuple[Step, ...]:
-    """Order the loops, mark the tile, and make outer loops the grid.
-
-    The grid ends before the loop `below_grid`, if one is named.
-    """
-    order = (*outputs, *(name for name, _ in reduce), *(name for name, _ in tile))
-    steps.append(Order(order))
-    steps += [Mark(name, kind) for name, kind in (*reduce, *tile) if kind is not Kind.LOOP]
+    """The steps, with the outer loops as the grid, which ends before the loop `below_grid`."""
     if not grid:
-        return tuple(steps)
-    loops = apply(nest.axes, nest.reduce, steps)
-    extents = {lo.name: lo.var.extent for lo in loops.order}
-    below = math.prod(extents.values())
-    for name in outputs:
-        if below <= BLOCK_POINTS or name == below_grid:
-            break
-        below //= extents[name]
-        if below < BLOCK_POINTS // 8 and name not in loops.outer_of:
-            chunk = -(-BLOCK_POINTS // max(1, below))
-            if chunk < extents[name] and "%" not in name:
-                at = steps.index(next(s for s in steps if isinstance(s, Order)))
-                steps.insert(at, Split(name, chunk))
-                index = order.index(name)
-                order = (*order[:index], f"{name}/{chunk}", f"{name}%{chunk}", *order[index + 1 :])
-                steps[at + 1] = Order(order)
-                steps.append(Mark(f"{name}/{chunk}", Kind.GRID))
-            break
-        steps.append(Mark(name, Kind.GRID))
-    return tuple(steps)
+        return tiling.steps(outputs, reduce)
+    outputs, blocks = tiling.grid(outputs, reduce, BLOCK_POINTS, below_grid)
+    return tiling.steps(outputs, reduce, blocks)
 
 
 # --- reductions ----------------------------------------------------------------------------------
@@ -286,29 +208,23 @@ def _simple(r: Reduction) -> bool:
 def _along_reduction(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> tuple[Step, ...]:
     """Lanes run along the reduction; partial sums meet at the end."""
     lanes = machine.lanes(_bits(nest))
-    steps: list[Step] = []
-    names = {v: [v.name] for v in (*nest.axes, *nest.reduce)}
-    tile: list[tuple[str, Kind]] = []
+    tiling = Tiling(nest)
     budget = max(1, machine.registers // 3)
     shared = _sharing_axis(nest, vector)
     rows = 1
     if shared is not None and not nest.inner:
         rows = min(4, shared.extent)
-        _tile(steps, names, shared, rows)
-        tile.append((names[shared].pop(), Kind.UNROLL))
+        tiling.tile(shared, rows, Kind.UNROLL)
     columns = _sharing_axis(nest, vector, but=shared) if rows > 1 else None
     if columns is not None and not nest.inner:
         width = min(4, columns.extent)
-        _tile(steps, names, columns, width)
-        tile.append((names[columns].pop(), Kind.UNROLL))
+        tiling.tile(columns, width, Kind.UNROLL)
         rows *= width
     copies = max(1, budget // max(1, rows * len(nest.reductions)))
     copies = min(copies, 2 if nest.inner or not all(map(_simple, nest.reductions)) else 8)
-    _tile(steps, names, vector, lanes * copies)
-    tile.append((names[vector].pop(), Kind.VECTOR))
-    outputs = [name for v in nest.axes for name in names[v]]
-    reduce = [(name, Kind.LOOP) for v in nest.reduce for name in names[v]]
-    return _finish(nest, steps, outputs, reduce, tile, grid=grid)
+    tiling.tile(vector, lanes * copies, Kind.VECTOR)
+    reduce = [(part, Kind.LOOP) for part in tiling.left(*nest.reduce)]
+    return _finish(tiling, tiling.left(*nest.axes), reduce, grid=grid)
 
 
 def _sharing_axis(nest: Nest, vector: Var, but: Var | None = None) -> Var | None:
@@ -329,29 +245,33 @@ def _sharing_axis(nest: Nest, vector: Var, but: Var | None = None) -> Var | None
 def _along_output(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> tuple[Step, ...]:
     """Lanes run along an output axis; every lane has its own sums."""
     lanes = machine.lanes(_bits(nest))
-    steps: list[Step] = []
-    names = {v: [v.name] for v in (*nest.axes, *nest.reduce)}
+    tiling = Tiling(nest)
     shared = _sharing_axis(nest, vector)
     rows, columns = _register_tile(nest, machine, vector, shared, lanes)
     staged = _staged_load(nest, machine, vector, shared, columns * lanes)
-    tile: list[tuple[str, Kind]] = []
     if shared is not None and rows > 1:
         if staged is not None:
-            _tile(steps, names, shared, _block_rows(nest, machine, shared, rows))
-        _tile(steps, names, shared, rows)
-        tile.append((names[shared].pop(), Kind.UNROLL))
-    _tile(steps, names, vector, columns * lanes)
-    inner_vector = names[vector].pop()
-    tile.append((inner_vector, Kind.VECTOR))
-    outputs = [name for v in nest.axes if v not in (vector, shared) for name in names[v]]
-    inside = names[shared][-1:] if shared is not None else []
-    outputs += (names[shared][:-1] if shared is not None else []) + names[vector] + inside
-    reduce = _reduce_loops(nest, steps, names, rows * columns)
-    if staged is not None and inside:
-        used = [v.name for v in nest.reduce if staged.index.depends_on(v)]
-        steps.append(Stage(staged.slot, inside[0], (*used, inner_vector)))
-        return _finish(nest, steps, outputs, reduce, tile, grid=grid, below_grid=inside[0])
-    return _finish(nest, steps, outputs, reduce, tile, grid=grid)
+            tiling.split(shared, _block_rows(nest, machine, shared, rows))
+        tiling.tile(shared, rows, Kind.UNROLL)
+    lane = tiling.tile(vector, columns * lanes, Kind.VECTOR)
+    outputs = tiling.left(*(v for v in nest.axes if v not in (vector, shared)))
+    rounds = tiling.left(shared) if shared is not None else []
+    outputs += [*rounds[:-1], *tiling.left(vector), *rounds[-1:]]
+    reduce = _reduce_loops(nest, tiling, rows * columns)
+    if staged is None or not rounds:
+        return _finish(tiling, outputs, reduce, grid=grid)
+    steps = _finish(tiling, outputs, reduce, grid=grid, below_grid=rounds[-1])
+    used = [v.name for v in nest.reduce if staged.index.depends_on(v)]
+    return _with_copy(nest, machine, steps, Stage(staged.slot, rounds[-1].name, (*used, lane.name)))
+
+
+def _with_copy(
+    nest: Nest, machine: Machine, steps: tuple[Step, ...], stage: Stage
+) -> tuple[Step, ...]:
+    """The steps and a stage whose copy, a map inside one block, has steps of its own."""
+    loops = apply(nest.axes, nest.reduce, steps)
+    copy = stages.copy_of(stage, nest, loops, {}, {}, panel=-1)
+    return (*steps, replace(stage, steps=_map(copy.nest, machine, grid=False)))
 
 
 def _block_rows(nest: Nest, machine: Machine, shared: Var, rows: int) -> int:
@@ -363,24 +283,21 @@ def _block_rows(nest: Nest, machine: Machine, shared: Var, rows: int) -> int:
     return -(-block // rows) * rows
 
 
-def _reduce_loops(
-    nest: Nest, steps: list[Step], names: dict[Var, list[str]], accumulators: int
-) -> list[tuple[str, Kind]]:
+def _reduce_loops(nest: Nest, tiling: Tiling, accumulators: int) -> list[tuple[Part, Kind]]:
     """Short innermost reduction loops are written out, long ones by a few rounds."""
-    loops: list[tuple[str, Kind]] = []
+    loops: list[tuple[Part, Kind]] = []
     budget = max(1, 48 // max(1, accumulators))
     written = 1
     for v in reversed(nest.reduce):
         if written * v.extent <= max(budget, 4):
-            loops.insert(0, (v.name, Kind.CHAIN))
+            loops[:0] = [(part, Kind.CHAIN) for part in tiling.left(v)]
             written *= v.extent
             continue
         factor = max(1, budget // written)
-        if factor > 1 and v.extent > factor:
-            steps.append(Split(v.name, factor))
-            loops[:0] = [(f"{v.name}/{factor}", Kind.LOOP), (f"{v.name}%{factor}", Kind.CHAIN)]
-        else:
-            loops.insert(0, (v.name, Kind.LOOP))
+        if factor > 1:
+            tiling.split(v, factor)
+        outer, *inner = tiling.left(v)
+        loops[:0] = [(outer, Kind.LOOP), *((part, Kind.CHAIN) for part in inner)]
         written = budget + 1
     return sorted(loops, key=lambda pair: pair[1] is Kind.CHAIN)
 
@@ -438,31 +355,30 @@ def _staged_load(
 def _ordered(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
     """Points run in axis order; only axes outside that order may be lanes, rows or grid."""
     lanes = machine.lanes(_bits(nest))
-    steps: list[Step] = []
-    names = {v: [v.name] for v in (*nest.axes, *nest.reduce)}
-    tile: list[tuple[str, Kind]] = []
-    bound = {v for s in nest.stores if s.position is not None for v in s.position.variables}
+    tiling = Tiling(nest)
     free = [v for v in nest.axes if v not in nest.ordered]
-    stores = (*nest.stores, *nest.inner)
-    vector = next(
-        (v for v in free if v not in bound and all(s.index.coefficient(v) == 1 for s in stores)),
-        None,
-    )
-    if vector is not None and vector.extent >= 2:
-        _tile(steps, names, vector, lanes * 4)
-        tile.append((names[vector].pop(), Kind.VECTOR))
+    vector = _ordered_vector(nest, free)
+    if vector is not None:
+        tiling.tile(vector, lanes * 4, Kind.VECTOR)
     elif free and nest.reduce:
-        along = machine.shuffles and all(load.index.coefficient(nest.reduce[0]) in (0, 1) for load in nest.loads())
-        _tile(steps, names, free[-1], 4 if along else 8)
-        tile.append((names[free[-1]].pop(), Kind.UNROLL))
+        scanned = nest.reduce[0]
+        steps = {load.index.coefficient(scanned) for load in nest.loads()}
+        along = machine.shuffles and steps <= {0, 1}
+        tiling.tile(free[-1], 4 if along else 8, Kind.UNROLL)
         if along:
-            _tile(steps, names, nest.reduce[0], lanes)
-            tile.append((names[nest.reduce[0]].pop(), Kind.VECTOR))
-    outer = [name for v in free for name in names[v]]
-    inner = [name for v in nest.axes if v in nest.ordered for name in names[v]]
-    reduce = [(name, Kind.LOOP) for v in nest.reduce for name in names[v]]
-    steps.append(Order((*outer, *inner, *(n for n, _ in reduce), *(n for n, _ in tile))))
-    steps += [Mark(name, kind) for name, kind in tile]
-    if grid and nest.points > BLOCK_POINTS:
-        steps += [Mark(name, Kind.GRID) for name in outer]
-    return tuple(steps)
+            tiling.tile(scanned, lanes, Kind.VECTOR)
+    outer = tiling.left(*free)
+    inner = tiling.left(*(v for v in nest.axes if v in nest.ordered))
+    reduce = [(part, Kind.LOOP) for part in tiling.left(*nest.reduce)]
+    blocks = outer if grid and nest.points > BLOCK_POINTS else []
+    return tiling.steps([*outer, *inner], reduce, blocks)
+
+
+def _ordered_vector(nest: Nest, free: Sequence[Var]) -> Var | None:
+    """A free axis along which every store writes neighbours."""
+    bound = {v for s in nest.stores if s.position is not None for v in s.position.variables}
+    stores = (*nest.stores, *nest.inner)
+    for v in free:
+        if v not in bound and all(s.index.coefficient(v) == 1 for s in stores):
+            return v if v.extent >= 2 else None
+    return None

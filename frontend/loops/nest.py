@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
+from frontend import dtype as dt
 from frontend.dtype import DType
 from frontend.graph.node import Op
 from frontend.loops import expr as ex
@@ -74,6 +75,16 @@ class Reduction:
     axis: Var | None = None
 
 
+def identity(kind: Op, dtype: DType) -> bool | int | float:
+    """What a reduction of nothing gives."""
+    if kind is Op.SUM:
+        return False if dtype.kind == "b" else 0
+    if kind is Op.PROD:
+        return True if dtype.kind == "b" else 1
+    low, high = dt.limits(dtype)
+    return low if kind in (Op.MAX, Op.ARGMAX) else high
+
+
 @dataclass(frozen=True)
 class Store:
     """`slot[index] = value`, or `+=` with `add`.
@@ -120,12 +131,15 @@ class Mark:
 class Stage:
     """Before loop `at` begins, copy what is read of `slot` inside it to local memory.
 
-    `axes` name loops inside `at`, outermost first; the last is contiguous in the copy.
+    `axes` name loops inside `at`, or what was split into such loops, outermost first; the last is
+    contiguous in the copy. The copy is a nest of its own (`stages.py`), over axes c0, c1, … in that
+    order; `steps` say how it runs, which is as plain loops without any.
     """
 
     slot: int
     at: str
     axes: tuple[str, ...]
+    steps: tuple[Step, ...] = ()
 
 
 Step: TypeAlias = "Split | Order | Mark | Stage"
@@ -209,6 +223,40 @@ class Loops:
         names = ", ".join(loop.name for loop in self.order)
         raise ValueError(f"no loop {name!r} among {names}")
 
+    def leaves(self, name: str) -> list[str]:
+        """The loops that a name was split into in the end."""
+        if name not in self.splits:
+            return [name]
+        outer, inner, _ = self.splits[name]
+        return [outer, *self.leaves(inner)]
+
+    def extent(self, name: str) -> int:
+        """How far a loop runs, or what was split into loops, in a full round of those around it."""
+        for loop in self.order:
+            if loop.name == name:
+                return loop.var.extent
+        for whole, (_, inner, factor) in self.splits.items():
+            if inner == name:
+                return min(factor, self.extent(whole))
+        return next(v.extent for v in self.values if v.name == name)
+
+    def index(self, name: str, given: Mapping[str, Index]) -> Index:
+        """A loop, or what was split into loops, as an index over loops and what is `given`."""
+        if name in given:
+            return given[name]
+        if name not in self.splits:
+            return Index.of(self.loop(name).var)
+        outer, inner, factor = self.splits[name]
+        return self.index(outer, given) * factor + self.index(inner, given)
+
+    def copy_axes(self, stage: Stage) -> tuple[Var, ...]:
+        """The axes of a stage's copy, at their full extents."""
+        return tuple(Var(f"c{i}", self.extent(name)) for i, name in enumerate(stage.axes))
+
+    def open_at(self, stage: Stage) -> list[Loop]:
+        """The loops that stand outside a stage."""
+        return self.order[: self.order.index(self.loop(stage.at))]
+
 
 def apply(axes: Sequence[Var], reduce: Sequence[Var], steps: Sequence[Step]) -> Loops:
     """Run the steps. Raises ValueError for a step that names no loop or breaks a rule."""
@@ -267,14 +315,34 @@ def _check(loops: Loops) -> None:
     position = {lo.name: i for i, lo in enumerate(loops.order)}
     kinds = {lo.name: lo.kind for lo in loops.order}
     for name, (outer, inner, factor) in loops.splits.items():
-        parts = _leaves(loops, inner)
+        parts = loops.leaves(inner)
         if any(position[outer] > position[part] for part in parts):
             raise ValueError(f"loop {outer} must stand outside {', '.join(parts)}")
-        if _extent(loops, name) % factor and any(kinds[part] is Kind.GRID for part in parts):
+        if loops.extent(name) % factor and any(kinds[part] is Kind.GRID for part in parts):
             raise ValueError(
                 f"{factor} does not divide {name}: the last round of {outer} is shorter, so "
                 f"{', '.join(parts)} cannot be grid loops"
             )
+    for stage in loops.stages:
+        _check_stage(loops, stage)
+
+
+def _check_stage(loops: Loops, stage: Stage) -> None:
+    """Raise ValueError for a stage that stands nowhere, or whose axes are not loops inside it."""
+    outside = [loop.name for loop in loops.open_at(stage)]
+    if any(_rank(loop) > 1 for loop in loops.open_at(stage)):
+        raise ValueError(f"a stage cannot stand at {stage.at}, inside a reduction or the tile")
+    parts = [part for name in stage.axes for part in loops.leaves(name)]
+    for part in parts:
+        loops.loop(part)
+        if part in outside:
+            raise ValueError(f"axis {part} of the stage at {stage.at} is not inside that loop")
+        if parts.count(part) > 1:
+            raise ValueError(f"the axes of the stage at {stage.at} name {part} twice")
+    for step in stage.steps:
+        if isinstance(step, Stage) or (isinstance(step, Mark) and step.kind is Kind.GRID):
+            raise ValueError(f"the copy at {stage.at} runs inside one block: it cannot {step}")
+    apply(loops.copy_axes(stage), (), stage.steps)
 
 
 def _rank(loop: Loop) -> int:
@@ -284,22 +352,6 @@ def _rank(loop: Loop) -> int:
     if loop.kind in (Kind.UNROLL, Kind.VECTOR):
         return 3
     return 2 if loop.reduce else 1
-
-
-def _leaves(loops: Loops, name: str) -> list[str]:
-    """The loops that a name was split into in the end."""
-    if name not in loops.splits:
-        return [name]
-    outer, inner, _ = loops.splits[name]
-    return [outer, *_leaves(loops, inner)]
-
-
-def _extent(loops: Loops, name: str) -> int:
-    """The extent of a name before it was split."""
-    for whole, (_, inner, factor) in loops.splits.items():
-        if inner == name:
-            return min(factor, _extent(loops, whole))
-    return next(v.extent for v in loops.values if v.name == name)
 
 
 def show(kernel: Kernel) -> str:
@@ -322,15 +374,25 @@ def _show_nest(nest: Nest, indent: str) -> list[str]:
     lines = []
     rename = ex.Substitution(loops.values)
     for loop in loops.order:
-        staged = [stage for stage in loops.stages if stage.at == loop.name]
-        lines += [f"{indent}stage b{s.slot} as [{', '.join(s.axes)}]" for s in staged]
-        word = loop.kind.value + (" reduce" if loop.reduce else "")
-        lines.append(f"{indent}{word} {loop.name} in {loop.var.extent}")
+        for stage in loops.stages:
+            if stage.at == loop.name:
+                lines.append(f"{indent}stage b{stage.slot} as [{', '.join(stage.axes)}]")
+                copy = apply(loops.copy_axes(stage), (), stage.steps)
+                lines += _show_loops(copy.order, indent + "  ")
+        lines += _show_loops([loop], indent)
         indent += "  "
     for i, r in enumerate(nest.reductions):
         lines.append(f"{indent}acc{i} {r.dtype} {r.kind.name.lower()}= {ex.show(rename(r.value))}")
     for word, stores in (("", nest.inner), ("after: " if nest.reductions else "", nest.stores)):
         lines += [f"{indent}{word}{_show_store(s, rename, loops.values)}" for s in stores]
+    return lines
+
+
+def _show_loops(loops: Sequence[Loop], indent: str) -> list[str]:
+    lines = []
+    for number, loop in enumerate(loops):
+        word = loop.kind.value + (" reduce" if loop.reduce else "")
+        lines.append(f"{indent}{'  ' * number}{word} {loop.name} in {loop.var.extent}")
     return lines
 
 

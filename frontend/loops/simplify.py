@@ -81,20 +81,10 @@ def _divisors(nest: Nest, var: Var) -> set[int]:
 
 
 def _cut_where_divided(nest: Nest) -> Nest:
-    fixed = {r.axis for r in nest.reductions} | set(nest.ordered)
-    for number in range(16):  # each round cuts one axis; shapes have few factors
-        cut = next(
-            (
-                (v, d)
-                for v in (*nest.axes, *nest.reduce)
-                if v not in fixed and (d := _divisors(nest, v))
-            ),
-            None,
-        )
-        if cut is None:
-            break
-        var, divisors = cut
-        by = min(divisors)
+    """Cut axes until none is divided. Ends, since each cut leaves two shorter axes for one."""
+    number = 0
+    while (cut := _next_cut(nest)) is not None:
+        var, by = cut
         outer = Var(f"{var.name}h{number}", var.extent // by)
         inner = Var(f"{var.name}l{number}", by)
         nest = substitute(nest, {var: Index.of(outer) * by + Index.of(inner)})
@@ -103,7 +93,17 @@ def _cut_where_divided(nest: Nest) -> Nest:
             axes=_replaced(nest.axes, var, (outer, inner)),
             reduce=_replaced(nest.reduce, var, (outer, inner)),
         )
+        number += 1
     return nest
+
+
+def _next_cut(nest: Nest) -> tuple[Var, int] | None:
+    """The first axis that is divided somewhere, and the least of its divisors."""
+    fixed = {r.axis for r in nest.reductions} | set(nest.ordered)
+    for v in (*nest.axes, *nest.reduce):
+        if v not in fixed and (divisors := _divisors(nest, v)):
+            return v, min(divisors)
+    return None
 
 
 def _replaced(axes: tuple[Var, ...], var: Var, parts: tuple[Var, ...]) -> tuple[Var, ...]:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from frontend.graph.node import ELEMENTWISE, REDUCE, Node, Op, const_value, number
-from frontend.instructions.arith import identity
 from frontend.loops import expr as ex
 from frontend.loops.expr import Expr
 from frontend.loops.index import Condition, Divides, Index, InRange, Var, flatten, unflatten
+from frontend.loops.nest import identity
 
 
 class Ref(Expr):

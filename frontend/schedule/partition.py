@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from frontend.graph.node import ELEMENTWISE, INDEX_MAPS, REDUCE, Node, Op, topological
+from frontend.graph.node import ELEMENTWISE, FLOAT_UNARY, INDEX_MAPS, REDUCE, Node, Op, topological
 
 FOLDS = REDUCE | {Op.SCAN, Op.SCATTER, Op.ARGSORT, Op.CONCAT, Op.COPY}
 """Nodes with loops, or a transfer, of their own."""
@@ -19,7 +19,6 @@ _COST = {
     Op.CAST: 0.5, Op.BITCAST: 0.5, Op.NEG: 0.5, Op.GATHER: 4, Op.PAD: 2, Op.SCATTER_WINDOW: 4,
     Op.CONST: 0.0, Op.IOTA: 0.5,
 }  # fmt: skip
-_FUNCTIONS = frozenset(op for op in Op if Op.EXP.value <= op.value <= Op.ERF.value)
 MAX_DEPTH = 100
 """Inlined operations on top of one another; bounds recursion in `body.py` and a kernel's size."""
 RECOMPUTE_LIMIT = 4.0
@@ -30,10 +29,10 @@ EXPANDED_LIMIT = 64.0
 
 def cost_of(node: Node) -> float:
     """Rough operations for one element of one node."""
-    if node.op in _FUNCTIONS:
-        return 8.0
     if node.op in _COST:
         return _COST[node.op]
+    if node.op in FLOAT_UNARY:  # a polynomial
+        return 8.0
     return 0.0 if node.op in INDEX_MAPS or node.op in (Op.DETACH, Op.CONTIGUOUS) else 1.0
 
 

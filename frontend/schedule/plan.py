@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from frontend.graph.node import Node, Op, topological
@@ -20,6 +20,7 @@ from frontend.instructions.lower import lower
 from frontend.instructions.sort import lower_sort
 from frontend.loops import expr as ex
 from frontend.loops import nest as ln
+from frontend.loops.form import form_of
 from frontend.loops.heuristic import schedule
 from frontend.schedule import build as bd
 from frontend.schedule.group import Group, group
@@ -179,6 +180,7 @@ class Planner:
         self.plan = Plan()
         self.targets = targets
         self._codes: dict[str, int] = {}
+        self._forms: dict[Hashable, tuple[ln.Kernel, int, int]] = {}
         self.kernels: list[ln.Kernel | None] = []
         self._places: dict[Node, int] = {}
         self._device = _devices(order)
@@ -220,19 +222,27 @@ class Planner:
             self._sort(task)
             return
         device = next(filter(None, map(self._where, task.buffers)))
-        target = self.targets[device]
-        kernel = schedule(task.kernel, target.machine)
-        show("loops", lambda: ln.show(kernel))
-        body, blocks = lower(kernel, target.machine)
-        flops, work_ns = work_of(kernel)
-        moved = sum(_size(n) for n in task.buffers)
-        code = self._code(
-            Code(kernel.name, "", blocks, flops, moved), body, target, len(task.buffers)
-        )
+        kernel, code, work_ns = self._made(task, device)
         self.plan.steps.append(
             Step(device, code, [self._place_of(n) for n in task.buffers], work_ns)
         )
         self.kernels.append(kernel)
+
+    def _made(self, task: bd.Launch, device: str) -> tuple[ln.Kernel, int, int]:
+        """(scheduled kernel, number of its code, expected nanoseconds); each form is made once."""
+        key = (device, form_of(task.kernel))
+        known = self._forms.get(key)
+        if known is None:
+            target = self.targets[device]
+            kernel = schedule(task.kernel, target.machine)
+            show("loops", lambda: ln.show(kernel))
+            body, blocks = lower(kernel, target.machine)
+            flops, work_ns = work_of(kernel)
+            moved = sum(_size(n) for n in task.buffers)
+            code = Code(kernel.name, "", blocks, flops, moved)
+            known = (kernel, self._code(code, body, target, len(task.buffers)), work_ns)
+            self._forms[key] = known
+        return known
 
     def _sort(self, task: bd.Sort) -> None:
         device = self._where(task.node)

@@ -90,7 +90,7 @@ def answer_to(request: R, reply: Request) -> R:
         return reply
     sent = request.encode()
     raw = reply.encode()
-    return type(request).decode(raw[: len(sent)] + sent[len(raw) :], reply=True)
+    return request.answered(raw[: len(sent)] + sent[len(raw) :])
 
 
 def _limit(kind: type[Struct]) -> int | None:

@@ -208,6 +208,13 @@ class Instruction:
     flags: frozenset[str] = field(default=frozenset())
 
 
+def row(
+    name: str, format_: str, opcodes: Opcodes, operands: str, meaning: str = "", flags: str = ""
+) -> Instruction:
+    """A row as tables write it; `flags` are words."""
+    return Instruction(name, format_, opcodes, operands, meaning, frozenset(flags.split()))
+
+
 @dataclass(slots=True)
 class Dispatch(Generic[T]):
     """Finds what a word is: (mask, value) → payload, by a table over the word's leading bits.

@@ -24,9 +24,14 @@ class DecodeError(RawGpuError, ValueError):
     """Bits that no declaration explains. `offset` is where, in dwords, where that is known."""
 
     def __init__(self, message: str, *, offset: int | None = None, hint: str | None = None) -> None:
+        self.reason = message
         self.offset = offset
         where = "" if offset is None else f" (at dword {offset})"
         super().__init__(message + where, hint=hint)
+
+    def at(self, offset: int) -> DecodeError:
+        """The same error, with its place."""
+        return DecodeError(self.reason, offset=offset, hint=self.hint)
 
 
 class Missing(enum.Enum):
@@ -94,17 +99,16 @@ class Field:
 
     def typed(self, value: int) -> Any:
         """`value` as the field's type; DecodeError if an enumeration lacks it."""
-        if self.kind is int:
+        kind: Any = self.kind
+        if kind is int:
             return value
-        if issubclass(self.kind, enum.Flag):
-            if value & ~flag_bits(self.kind):
-                bits = value & ~flag_bits(self.kind)
-                raise DecodeError(f"{self.name} has bits {bits:#x} that {self.kind.__name__} lacks")
-            return self.kind(value)
+        if issubclass(kind, enum.Flag) and value & ~flag_bits(kind):
+            unnamed = value & ~flag_bits(kind)
+            raise DecodeError(f"{self.name} has bits {unnamed:#x} that {kind.__name__} lacks")
         try:
-            return self.kind(value)
+            return kind(value)
         except ValueError:
-            raise DecodeError(f"{self.name} is {value:#x}, no {self.kind.__name__}") from None
+            raise DecodeError(f"{self.name} is {value:#x}, no {kind.__name__}") from None
 
     def encode(self, value: Any) -> int:
         """`value` in place, to be combined with the other fields."""

@@ -468,7 +468,7 @@ class PacketSet(Table[type[Packet]]):
             return packet._decode(view[begin : begin + 4 * length], word, strict), length
         except DecodeError as error:
             if strict:
-                raise DecodeError(error.message, offset=error.offset or at) from None
+                raise error if error.offset is not None else error.at(at) from None
             return self._undecoded(view, at, length, error)
 
     def _undecoded(
@@ -481,14 +481,18 @@ class PacketSet(Table[type[Packet]]):
                 length = header.length(word)
         length = min(length or left, left)
         words = struct.unpack(f"<{length}I", view[4 * at : 4 * (at + length)])
-        return Undecoded(words, error.message), length
+        return Undecoded(words, error.reason), length
 
     def _unheard_of(self, word: int, at: int) -> DecodeError:
-        for header, _, _ in self._families:
-            if header.owns(word):
-                high, low = header.opcode
-                opcode = (word & _mask((high, low))) >> low
-                return DecodeError(f"{self.name} has no packet with opcode {opcode:#x}", offset=at)
+        headers = [header for header, _, _ in self._families]
+        for header in headers:
+            if header.owns(word) and (header.fixed or len(headers) == 1):
+                opcode = (word & _mask(header.opcode)) >> header.opcode[1]
+                which = f"opcode {opcode:#x}"
+                if header.sub_opcode is not None:
+                    sub_opcode = (word & _mask(header.sub_opcode)) >> header.sub_opcode[1]
+                    which += f", sub-opcode {sub_opcode:#x}"
+                return DecodeError(f"{self.name} has no packet with {which}", offset=at)
         return DecodeError(f"{word:#010x} begins no packet of {self.name}", offset=at)
 
 

@@ -325,6 +325,17 @@ class Struct(Value):
             )
         return cls._from({name: values[name] for name in cls._names})
 
+    def answered(self, raw: bytes | bytearray | memoryview) -> Self:
+        """This struct after the kernel left `raw` in its place.
+
+        Where question and answer have the same bytes, the question stays what it was.
+        """
+        about = self.about
+        if about.answer is None:
+            return self.decode(raw)
+        wanted = bytes(raw[: about.answer.size])
+        return self.replace(**{about.answer.name: about.answer.codec.decode(wanted)})
+
     def pointers(self) -> Iterator[tuple[Member, int, int]]:
         """Each pointer field that is not 0, with the address and the bytes it covers."""
         for member in self.about.members:
@@ -399,8 +410,8 @@ def _lay_out(
         members=tuple(members.values()),
         flexible=ends[Special.FLEXIBLE],
         answer=reply,
-        source=source or (base.source if base is not None else family.source),
-        evidence=evidence or (base.evidence if base is not None else family.evidence),
+        source=source or (base or family).source,
+        evidence=evidence or (base or family).evidence or ledger.NONE_YET,
         **facts,
     )
 

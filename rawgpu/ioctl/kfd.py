@@ -107,7 +107,7 @@ class ResetType(IntEnum):
 
 
 class ResetCause(IntEnum):
-    """KFD_HW_EXCEPTION_GPU_HANG and _ECC."""
+    """KFD_HW_EXCEPTION_*."""
 
     GPU_HANG = 0
     ECC = 1
@@ -592,13 +592,19 @@ class CreateProcess(
     """From 1.19: a second context in this process. No argument."""
 
 
-class ContextSaveAreaHeader(KfdStruct, c="kfd_context_save_area_header"):
-    """What stands first in a queue's save area, one per XCC."""
+class WaveStateSizes(KfdStruct, c="-"):
+    """Where a saved queue's control stack and waves lie, from the save area's start."""
 
     control_stack_offset: U32 = 0
     control_stack_size: U32 = 0
-    wave_state_offset: U32 = 0
+    wave_state_offset: U32 = 0  # the end of the waves
     wave_state_size: U32 = 0
+
+
+class ContextSaveAreaHeader(KfdStruct, c="kfd_context_save_area_header"):
+    """What stands first in a queue's save area, one per XCC."""
+
+    wave_state: WaveStateSizes = WaveStateSizes()
     debug_offset: U32 = 0
     debug_size: U32 = 0
     err_payload_addr: U64 = 0

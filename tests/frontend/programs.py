@@ -119,13 +119,13 @@ class Program:
         return self.numbers.integers(max(low, -9), 10, shape), Fact(9)
 
     def add(self, node: Node, fact: Fact) -> Node:
-        """Put a node in the pool, with what follows for its dtype; clamp what grows too large."""
+        """Put a node in the pool with what follows for its dtype; if it grew, its clamped form."""
         fact = self._rounded(node.dtype, fact)
-        if node not in self.facts:
-            self.facts[node] = fact
-            self.pool.append(node)
+        fact = self.facts.setdefault(node, fact)
         if node.dtype.is_float and fact.bound > LARGEST:
             return self.clamp(node, 2.0 ** self.rng.randint(0, 3))
+        if node not in self.pool:
+            self.pool.append(node)
         return node
 
     def _rounded(self, dtype: DType, fact: Fact) -> Fact:

@@ -16,14 +16,12 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, engine
-from frontend.graph import node as g
-from frontend.graph.node import Node, Op
+from frontend.engine import Storage
 from frontend.instructions.lower import lower
+from frontend.loops import expr as ex
 from frontend.loops import nest as ln
 from frontend.loops.nest import Kind, Mark, Order, Split, Stage
-from frontend.schedule import build as bd
-from frontend.schedule.group import group
-from frontend.schedule.partition import is_leaf, partition
+from frontend.schedule.plan import plan_graph, signature
 from rawgpu.compiler_bridge import llvm
 from tests.frontend import reference
 from tests.frontend.evaluator import uses_reference
@@ -63,11 +61,11 @@ GRAPHS: dict[str, Callable[[], Tensor]] = {
 
 @dataclass
 class Sample:
-    """A kernel with its inputs and the right answer."""
+    """A kernel without its schedule, its inputs, and the right answer."""
 
     kernel: ln.Kernel
-    buffers: list[Node]
-    node: Node
+    buffers: list[Storage | None]
+    """What lies behind each argument; None for the result."""
     expected: Any
 
     @property
@@ -76,16 +74,18 @@ class Sample:
 
 
 def sample(name: str) -> Sample:
-    node = GRAPHS[name]().node
-    while node.op in (Op.RESHAPE, Op.CONTIGUOUS):
-        node = node.src[0]
-    order, kept = partition([node])
-    (only,) = group(order, kept, frozenset({node}))
-    (task,) = bd.build(only, lambda n: n is node)
-    assert isinstance(task, bd.Launch)
-    assert len(task.kernel.nests) == 1
-    assert not task.kernel.outer
-    return Sample(task.kernel, task.buffers, node, reference.evaluate(node))
+    node = engine.base(GRAPHS[name]().node)
+    planner = plan_graph([node], {DEVICE: engine.opened(DEVICE).target})
+    (kernel,) = planner.kernels
+    assert kernel is not None
+    assert len(kernel.nests) == 1
+    assert not kernel.outer
+    _, leaves = signature([node])
+    places = [planner.plan.places[b] for b in planner.plan.steps[0].buffers]
+    buffers = [leaves[p.number].storage if p.kind == "leaf" else None for p in places]
+    plain = replace(kernel, nests=(replace(kernel.nests[0], steps=()),))
+    expected = reference.storage_of(reference.evaluate(node), node.dtype)
+    return Sample(plain, buffers, expected)
 
 
 class Chooser:
@@ -197,8 +197,6 @@ class Chooser:
             self.steps.append(Stage(slot, at, tuple(inside)))
 
     def _masked(self) -> bool:
-        from frontend.loops import expr as ex
-
         return any(isinstance(e, ex.Masked | ex.Lookup) for e in ex.walk(self.nest.expressions()))
 
 
@@ -213,7 +211,8 @@ def run_all(one: Sample, versions: list[tuple[ln.Step, ...]]) -> list[str]:
             bodies.append(lower(kernel, where.target.machine))
         except Exception as error:
             raise AssertionError(f"cannot lower\n{text_of(one, steps)}") from error
-    texts = [where.target.text(one.kernel.name, body) for body, _ in bodies]
+    count = len(one.buffers)
+    texts = [where.target.text(one.kernel.name, body, count) for body, _ in bodies]
     problems = []
     jobs = [llvm.Job(text, where.target.llvm, "none", 2) for text in texts]
     images = llvm.compile_many(jobs, own=True)
@@ -235,17 +234,16 @@ def text_of(one: Sample, steps: tuple[ln.Step, ...]) -> str:
 
 
 def run(one: Sample, kernel: Any, blocks: int) -> Any:
-    """The kernel's result in memory that held something else."""
+    """The kernel's result, in memory that held something else."""
     where = engine.opened(DEVICE)
-    size_bytes = one.node.size * one.node.dtype.size_bytes
-    out = where.alloc(size_bytes)
-    out.write(np.full(size_bytes, 0xA5, np.uint8))
-    arguments = [n.storage.buffer if is_leaf(n) else out for n in one.buffers]
+    out = where.alloc(one.expected.nbytes)
+    out.write(np.full(one.expected.nbytes, 0xA5, np.uint8))
+    arguments = [out if held is None else held.buffer for held in one.buffers]
     where.queue.launch(kernel, arguments, grid=blocks)
     where.queue.submit()
     where.queue.synchronize()
-    data = np.frombuffer(bytearray(out.read(size_bytes)), one.node.dtype.numpy)
-    return data.reshape(one.node.shape)
+    data = np.frombuffer(bytearray(out.read(one.expected.nbytes)), one.expected.dtype)
+    return data.reshape(one.expected.shape)
 
 
 def allowed(one: Sample, steps: tuple[ln.Step, ...]) -> bool:
@@ -294,8 +292,6 @@ def test_a_step_against_the_rules_says_which() -> None:
         ln.apply(axes, (), [Order((first,))])
 
 
-def test_nodes_of_the_samples_are_leaves_and_one_result() -> None:
+def test_the_samples_are_one_kernel_with_one_result() -> None:
     for name in GRAPHS:
-        one = sample(name)
-        assert [n for n in one.buffers if not is_leaf(n)] == [one.node], name
-        assert all(n.op is Op.BUFFER for n in g.topological([one.node]) if is_leaf(n))
+        assert sample(name).buffers.count(None) == 1, name

@@ -1,0 +1,588 @@
+"""Machine code as LLVM prints it: `disassemble(code, "gfx11")`.
+
+Text is made from the decoded instruction and nothing else: names, registers and fields come from
+`spec/isa`. 16-bit registers have two spellings: `v1.l` and `v1.h` (`true16=True`, what LLVM 22
+prints for gfx11 by default), and plain `v1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rawgpu.amd.spec.isa import names
+from rawgpu.amd.spec.isa.decoder import Decoder, decoder_for, parse_operands
+from rawgpu.amd.spec.isa.machine import MachineInstruction
+from rawgpu.amd.spec.isa.operands import NULL, Operand
+from rawgpu.describe.encoding import DecodeError
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An instruction at `offset` bytes from the start of the code; `text` as LLVM prints it."""
+
+    offset: int
+    instruction: MachineInstruction
+    text: str
+
+
+def disassemble(
+    code: bytes, family: str, *, wave: int = 32, true16: bool = True, offset: int = 0
+) -> Iterator[Line]:
+    """Every instruction of `code` in order. Raises `DecodeError` at bytes that are none."""
+    printer = Printer(family, wave=wave, true16=true16)
+    decoder = printer.decoder
+    while offset < len(code):
+        instruction = decoder.decode(code, offset)
+        yield Line(offset, instruction, printer.text(instruction))
+        offset += instruction.size
+
+
+class Printer:
+    """Prints instructions of one family, wave size and 16-bit spelling."""
+
+    def __init__(self, family: str, *, wave: int = 32, true16: bool = True) -> None:
+        self.decoder: Decoder = decoder_for(family, wave)
+        self.family, self.wave = family, wave
+        self.lineage = self.decoder.lineage
+        self.true16 = true16 and "gfx11" in self.lineage
+        self._hwregs = self._latest(names.HWREGS)
+        self._messages = self._latest(names.MESSAGES)
+        self._formats = self._latest(names.BUFFER_FORMATS)
+
+    def _latest(self, tables: Mapping[str, Mapping[int, str]]) -> Mapping[int, str]:
+        return next((tables[g] for g in self.lineage if g in tables), {})
+
+    def text(self, instruction: MachineInstruction) -> str:
+        """The instruction in LLVM's assembly."""
+        if instruction.parts:
+            return " :: ".join(self._dual(part) for part in instruction.parts)
+        format_ = instruction.format
+        if format_ in ("ds", "flat", "global", "scratch", "mubuf", "mtbuf", "smem"):
+            return self._memory(instruction)
+        if format_.startswith("vop") or format_ in ("mfma", "mfma_scale", "vinterp"):
+            return self._vector(instruction)
+        if format_ in ("ldsdir", "exp"):
+            return self._graphics(instruction)
+        return self._scalar(instruction)
+
+    # Operands.
+
+    def _register(self, operand: Operand, plain: bool = False) -> str:
+        if operand.half is not None and operand.kind == "vgpr" and not plain:
+            if self.true16:
+                return operand.text + (".h" if operand.half else ".l")
+            return f"v{operand.code}"
+        return operand.text
+
+    def _parsed(self, instruction: MachineInstruction) -> list[tuple[str, str | None, str]]:
+        return parse_operands(instruction.row.operands, instruction.row.format)
+
+    # Scalar instructions.
+
+    def _scalar(self, instruction: MachineInstruction) -> str:
+        parts = []
+        for role, _, token in self._parsed(instruction):
+            printer = _IMMEDIATES.get(token)
+            if printer is not None:
+                text = printer(self, instruction.get("simm16"))
+                if text:
+                    parts.append(text)
+            elif token == "sendmsg_rtn":
+                parts.append(self._sendmsg(instruction.get("ssrc0")))
+            else:
+                parts.append(self._register(instruction.operands[role]))
+        return f"{instruction.name} {', '.join(parts)}".rstrip()
+
+    def _hwreg(self, value: int) -> str:
+        register, offset, size = value & 63, value >> 6 & 31, (value >> 11) + 1
+        name = self._hwregs.get(register, str(register))
+        return f"hwreg({name})" if (offset, size) == (0, 32) else f"hwreg({name}, {offset}, {size})"
+
+    def _sendmsg(self, value: int) -> str:
+        if "gfx11" in self.lineage:
+            name = self._messages.get(value & 0xFF)
+            if name and value <= 0xFF:
+                return f"sendmsg({name})"
+            return f"sendmsg({value & 0xFF}, 0, 0)" if value <= 0xFF else str(value)
+        message, operation, stream = value & 15, value >> 4 & 7, value >> 8 & 3
+        name = self._messages.get(message)
+        if value & ~0x37F:
+            return str(value)
+        if name == "MSG_SYSMSG":
+            op = _SYSTEM_OPERATIONS.get(operation)
+            if op and not stream:
+                return f"sendmsg({name}, {op})"
+        elif name in ("MSG_GS", "MSG_GS_DONE"):
+            op = _GEOMETRY_OPERATIONS.get(operation)
+            if op == "GS_OP_NOP" and name == "MSG_GS_DONE" and not stream:
+                return f"sendmsg({name}, {op})"
+            if op and op != "GS_OP_NOP":
+                return f"sendmsg({name}, {op}, {stream})"
+        elif name and not operation and not stream:
+            return f"sendmsg({name})"
+        return f"sendmsg({message}, {operation}, {stream})"
+
+    def _waitcnt(self, value: int) -> str:
+        if "gfx11" in self.lineage:
+            counters = (("vmcnt", value >> 10 & 63, 63), ("expcnt", value & 7, 7), ("lgkmcnt", value >> 4 & 63, 63))
+        else:
+            lgkm = 63 if "gfx10" in self.lineage else 15
+            counters = (
+                ("vmcnt", value & 15 | (value >> 14 & 3) << 4, 63),
+                ("expcnt", value >> 4 & 7, 7),
+                ("lgkmcnt", value >> 8 & lgkm, lgkm),
+            )
+        every = all(count == most for _, count, most in counters)
+        return " ".join(f"{name}({count})" for name, count, most in counters if every or count != most)
+
+    def _delay(self, value: int) -> str:
+        first, skip, second = value & 15, value >> 4 & 7, value >> 7 & 15
+        if value == 0:
+            return "0"
+        out = []
+        if first:
+            out.append(f"instid0({_delay_name(first)})")
+        if skip:
+            out.append(f"instskip({_SKIPS[skip] if skip < len(_SKIPS) else skip})")
+        if second:
+            out.append(f"instid1({_delay_name(second)})")
+        return " | ".join(out)
+
+    def _depctr(self, value: int) -> str:
+        fields = [
+            ("hold_cnt", value >> 7 & 1, 1),
+            ("sa_sdst", value & 1, 1),
+            ("va_vdst", value >> 12 & 15, 15),
+            ("va_sdst", value >> 9 & 7, 7),
+            ("va_ssrc", value >> 8 & 1, 1),
+            ("va_vcc", value >> 1 & 1, 1),
+            ("vm_vsrc", value >> 2 & 7, 7),
+        ]
+        if value & 0x60:  # bits of no counter
+            return f"{value:#x}"
+        shown = [f for f in fields if f[1] != f[2]] or fields
+        return " ".join(f"depctr_{name}({count})" for name, count, _ in shown)
+
+    # Vector instructions.
+
+    def _mnemonic(self, instruction: MachineInstruction) -> str:
+        kind = instruction.kind
+        if kind.startswith("e64_"):
+            return f"{instruction.name}_e64_dpp"
+        if kind in ("dpp", "dpp8"):
+            return instruction.name if instruction.format == "vopc" and "gfx11" in self.lineage else f"{instruction.name}_dpp"
+        if "bare" in instruction.row.flags and kind in ("e32", "e64") and (
+            kind == "e32" or "gfx11" in self.lineage
+        ):
+            return instruction.name
+        if not kind:
+            return instruction.name
+        return f"{instruction.name}_{kind}"
+
+    def _vector(self, instruction: MachineInstruction) -> str:
+        get = instruction.get
+        operands = instruction.operands
+        parsed = self._parsed(instruction)
+        parts = []
+        sources = []
+        vop3p = instruction.format in ("vop3p", "mfma", "mfma_scale")
+        neg, abs_ = (0, 0) if vop3p else (get("neg"), get("abs"))
+        if "_mix" in instruction.name:
+            neg, abs_ = get("neg"), get("neg_hi")
+        for role, _, token in parsed:
+            if token == "k":
+                parts.append(operands["k"].text)
+                continue
+            operand = operands.get(role)
+            if operand is None:
+                if token == "exec" or instruction.kind != "sdwa":
+                    continue
+                parts.append(self._sdwa_mask(instruction))
+                continue
+            text = self._register(operand, plain=vop3p)
+            if role in "abc":
+                at = "abc".index(role)
+                sources.append(role)
+                if instruction.kind in ("dpp", "sdwa"):
+                    text = self._modified(text, operand, get(f"src{at}_neg"), get(f"src{at}_abs"))
+                    if get(f"src{at}_sext"):
+                        text = f"sext({text})"
+                elif role in operands:
+                    text = self._modified(text, operand, neg >> at & 1, abs_ >> at & 1)
+            parts.append(text)
+        text = f"{self._mnemonic(instruction)} {', '.join(parts)}".rstrip()
+        return text + "".join(f" {m}" for m in self._vector_modifiers(instruction, sources))
+
+    def _modified(self, text: str, operand: Operand, negated: int, absolute: int) -> str:
+        if absolute:
+            text = f"|{text}|"
+        if negated:
+            text = f"neg({text})" if operand.kind in ("constant", "literal") and not absolute else f"-{text}"
+        return text
+
+    def _sdwa_mask(self, instruction: MachineInstruction) -> str:
+        mask = self.decoder.table("sgpr", self._mask_type(), "none")
+        code = instruction.get("sdst") if instruction.get("sd") else 106
+        operand = mask[code]
+        assert operand is not None
+        return operand.text
+
+    def _mask_type(self):  # type: ignore[no-untyped-def]
+        from rawgpu.amd.spec.isa.operands import operand_type
+
+        return operand_type("m", self.wave)
+
+    def _vector_modifiers(
+        self, instruction: MachineInstruction, sources: list[str]
+    ) -> Iterator[str]:
+        get = instruction.get
+        format_, kind = instruction.format, instruction.kind
+        if format_ in ("mfma", "mfma_scale"):
+            yield from self._mfma_modifiers(instruction)
+            return
+        if format_ == "vop3p":
+            yield from self._packed_modifiers(instruction, sources)
+        elif format_ in ("vop3", "vinterp"):
+            yield from self._op_sel(instruction, sources)
+        if get("clamp"):
+            yield "clamp"
+        omod = get("omod")
+        if omod:
+            yield ("", "mul:2", "mul:4", "div:2")[omod]
+        if kind == "sdwa":
+            yield from self._sdwa_modifiers(instruction, sources)
+        elif kind.endswith("dpp"):
+            yield from self._dpp_modifiers(instruction)
+        elif kind.endswith("dpp8"):
+            lanes = get("dpp_lanes")
+            yield f"dpp8:[{','.join(str(lanes >> 3 * i & 7) for i in range(8))}]"
+            if get("src0") == 0xEA:
+                yield "fi:1"
+        if format_ == "vinterp":
+            yield f"wait_exp:{get('wait_exp')}"
+
+    def _op_sel(self, instruction: MachineInstruction, sources: list[str]) -> Iterator[str]:
+        op_sel, name = instruction.get("op_sel"), instruction.name
+        if not op_sel or (self.true16 and (name == "v_cndmask_b16" or instruction.format == "vinterp")):
+            return
+        bits = [op_sel >> "abc".index(role) & 1 for role in sources]
+        if name.startswith("v_permlane"):
+            bits = bits[:2]
+        elif instruction.row.format != "vopc" or not (
+            name.startswith("v_cmpx") or "dpp" in instruction.kind
+        ):
+            bits.append(op_sel >> 3)
+        yield f"op_sel:[{','.join(map(str, bits))}]"
+
+    def _dpp_modifiers(self, instruction: MachineInstruction) -> Iterator[str]:
+        get = instruction.get
+        yield names.dpp_control(get("dpp_ctrl"), "gfx10" in self.lineage)
+        yield f"row_mask:{get('row_mask'):#x}"
+        yield f"bank_mask:{get('bank_mask'):#x}"
+        if get("bound_ctrl"):
+            yield "bound_ctrl:1"
+        if get("fi"):
+            yield "fi:1"
+
+    def _sdwa_modifiers(
+        self, instruction: MachineInstruction, sources: list[str]
+    ) -> Iterator[str]:
+        get = instruction.get
+        if instruction.row.format != "vopc" and "d" in instruction.operands:
+            yield f"dst_sel:{names.SDWA_SELECT[get('dst_sel')]}"
+            yield f"dst_unused:{names.SDWA_UNUSED[get('dst_unused')]}"
+        for at in range(min(2, len([s for s in sources if s in 'ab']))):
+            yield f"src{at}_sel:{names.SDWA_SELECT[get(f'src{at}_sel')]}"
+
+    def _packed_modifiers(
+        self, instruction: MachineInstruction, sources: list[str]
+    ) -> Iterator[str]:
+        count = len(sources)
+
+        def bits(name: str) -> list[int]:
+            return [instruction.get(name) >> i & 1 for i in range(count)]
+
+        mixed = "_mix" in instruction.name
+        default_hi = 0 if mixed else 1
+        for name, default in (
+            ("op_sel", 0),
+            ("op_sel_hi", default_hi),
+            ("neg", 0),
+            ("neg_hi", 0),
+        ):
+            if mixed and name.startswith("neg"):
+                continue
+            values = bits(name)
+            if any(v != default for v in values):
+                shown = "neg_lo" if name == "neg" else name
+                yield f"{shown}:[{','.join(map(str, values))}]"
+
+    def _mfma_modifiers(self, instruction: MachineInstruction) -> Iterator[str]:
+        for name in ("cbsz", "abid", "blgp"):
+            value = instruction.get(name)
+            if value:
+                yield f"{name}:{value}"
+
+    def _dual(self, part: MachineInstruction) -> str:
+        name = self.decoder.vopd_name(part.row)
+        parts = [
+            part.operands["k" if token == "k" else role].text
+            for role, _, token in parse_operands(part.row.operands, "vop2")
+            if token != "vcc"  # LLVM leaves it out here
+        ]
+        return f"{name} {', '.join(parts)}"
+
+    # Memory instructions.
+
+    def _memory(self, instruction: MachineInstruction) -> str:
+        format_ = instruction.format
+        if format_ == "smem":
+            return self._smem(instruction)
+        if format_ == "ds":
+            return self._ds(instruction)
+        if format_ in ("mubuf", "mtbuf"):
+            return self._buffer(instruction)
+        return self._flat(instruction)
+
+    def _smem(self, instruction: MachineInstruction) -> str:
+        if not instruction.row.operands:
+            return instruction.name
+        operands = instruction.operands
+        parts = []
+        for role, _, _ in self._parsed(instruction):
+            parts.append(operands[role].text)
+        if "atc_probe" in instruction.name:
+            parts.insert(0, str(instruction.get("sdata")))
+        text = f"{instruction.name} {', '.join(parts)}"
+        if "base" in operands:
+            text += self._smem_offset(instruction)
+        return text + self._cache_bits(instruction)
+
+    def _smem_offset(self, instruction: MachineInstruction) -> str:
+        get, offset = instruction.get, instruction.offset
+        shown = f"-{-offset:#x}" if offset < 0 else f"{offset:#x}"
+        register = instruction.operands.get("soffset")
+        if "soffset_en" in instruction.form.encoding.pieces:
+            if not get("imm") and not get("soffset_en"):
+                register, offset = self.decoder.scalar(get("offset") & 127), 0
+            elif not get("imm"):
+                offset = 0
+            if not get("imm"):
+                return f", {register.text}" if register else ""
+        always = "gfx12" in self.lineage
+        if register is None:
+            return ", null" if not offset and not always and "gfx11" in self.lineage else f", {shown}"
+        return f", {register.text}" + (f" offset:{shown}" if offset or always else "")
+
+    def _ds(self, instruction: MachineInstruction) -> str:
+        get, operands = instruction.get, instruction.operands
+        parts = [operands[role].text for role, _, _ in self._parsed(instruction)]
+        text = f"{instruction.name} {', '.join(parts)}".rstrip()
+        if "2addr" in instruction.name or "read2" in instruction.name or "write2" in instruction.name or "xchg2" in instruction.name:
+            for i in (0, 1):
+                if get(f"offset{i}"):
+                    text += f" offset{i}:{get(f'offset{i}')}"
+        else:
+            offset = get("offset0") | get("offset1") << 8
+            if offset:
+                text += f" {_swizzle(offset)}" if "swizzle" in instruction.name else f" offset:{offset}"
+        return text + (" gds" if get("gds") else "")
+
+    def _flat(self, instruction: MachineInstruction) -> str:
+        get, operands = instruction.get, instruction.operands
+        parts = []
+        returns = self._returns(instruction)
+        for role, _, token in self._parsed(instruction):
+            if token == "lds" or (role == "d" and "?" in instruction.row.operands and not returns):
+                continue
+            operand = operands.get(role)
+            parts.append("off" if operand is None else operand.text)
+        if instruction.format != "flat" and parts:
+            parts.append(operands["base"].text if "base" in operands else "off")
+        text = f"{instruction.name} {', '.join(parts)}".rstrip()
+        offset = get("offset")
+        if offset:
+            width = instruction.form.encoding.widths["offset"]
+            signed = instruction.format != "flat" or "gfx12" in self.lineage
+            if signed and offset >> width - 1:
+                offset -= 1 << width
+            text += f" offset:{offset}"
+        return text + self._cache_bits(instruction)
+
+    def _returns(self, instruction: MachineInstruction) -> bool:
+        """Whether an atomic gives back what was there."""
+        if "th" in instruction.form.encoding.pieces:
+            return bool(instruction.get("th") & 1)
+        return bool(instruction.get("glc") or instruction.get("sc0"))
+
+    def _cache_bits(self, instruction: MachineInstruction) -> str:
+        get = instruction.get
+        pieces = instruction.form.encoding.pieces
+        if "th" in pieces:
+            return self._temporal(instruction)
+        out = ""
+        order = ("sc0", "nt", "sc1") if "sc0" in pieces else ("glc", "slc", "dlc", "scc")
+        for name in order:
+            if get(name):
+                out += f" {name}"
+        if get("lds"):
+            out += " lds"
+        if get("nv"):
+            out += " nv"
+        if get("tfe"):
+            out += " tfe"
+        return out
+
+    def _temporal(self, instruction: MachineInstruction) -> str:
+        th, scope = instruction.get("th"), instruction.get("scope")
+        out = ""
+        if th:
+            out += f" th:{_temporal_hint(instruction.name, th, scope)}"
+        if scope:
+            out += f" scope:{('', 'SCOPE_SE', 'SCOPE_DEV', 'SCOPE_SYS')[scope]}"
+        if instruction.get("nv"):
+            out += " nv"
+        if instruction.get("tfe"):
+            out += " tfe"
+        return out
+
+    def _buffer(self, instruction: MachineInstruction) -> str:
+        get, operands = instruction.get, instruction.operands
+        if not instruction.row.operands:
+            return instruction.name + self._cache_bits(instruction)
+        parts = []
+        if "data" in operands or "d" in operands:
+            parts.append((operands.get("data") or operands["d"]).text)
+        address = operands.get("address")
+        parts += ["off" if address is None else address.text]
+        parts += [operands["base"].text, operands["soffset"].text]
+        text = f"{instruction.name} {', '.join(parts)}"
+        if instruction.format == "mtbuf":
+            text += self._format(instruction)
+        for name in ("idxen", "offen"):
+            if get(name):
+                text += f" {name}"
+        if get("offset"):
+            text += f" offset:{get('offset')}"
+        return text + self._cache_bits(instruction)
+
+    def _format(self, instruction: MachineInstruction) -> str:
+        get = instruction.get
+        if "dfmt" in instruction.form.encoding.pieces:
+            data, number = get("dfmt"), get("nfmt")
+            shown = []
+            if data != 1:
+                shown.append(f"BUF_DATA_FORMAT_{names.DATA_FORMATS[data]}")
+            if number:
+                shown.append(f"BUF_NUM_FORMAT_{names.NUMBER_FORMATS[number]}")
+            return f" format:[{','.join(shown)}]" if shown else ""
+        value = get("format")
+        if value == 1:
+            return ""
+        name = self._formats.get(value)
+        return f" format:[{name}]" if name else f" format:{value}"
+
+    def _graphics(self, instruction: MachineInstruction) -> str:
+        get, operands = instruction.get, instruction.operands
+        if instruction.format == "ldsdir":
+            text = f"{instruction.name} {operands['d'].text}"
+            if "param" in instruction.name:
+                text += f", attr{get('attr')}.{'xyzw'[get('attr_chan')]}"
+            for name in ("wait_vdst", "wait_va_vdst", "wait_vm_vsrc"):
+                if name in instruction.form.encoding.pieces:
+                    text += f" {name}:{get(name)}"
+            return text
+        enabled = get("en")
+        sources = [
+            operands[role].text if enabled >> at & 1 else "off" for at, role in enumerate("abce")
+        ]
+        text = f"{instruction.name} {_export_target(get('target'))} {', '.join(sources)}"
+        for name, word in (("done", "done"), ("compr", "compr"), ("vm", "vm"), ("row", "row_en")):
+            if get(name):
+                text += f" {word}"
+        return text
+
+
+def _export_target(target: int) -> str:
+    named = {8: "mrtz", 9: "null", 20: "prim", 21: "dual_src_blend0", 22: "dual_src_blend1"}
+    if target in named:
+        return named[target]
+    if target < 8:
+        return f"mrt{target}"
+    return f"pos{target - 12}" if target < 20 else f"param{target - 32}"
+
+
+_SKIPS = ("SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4")
+_SYSTEM_OPERATIONS = {
+    1: "SYSMSG_OP_ECC_ERR_INTERRUPT",
+    2: "SYSMSG_OP_REG_RD",
+    3: "SYSMSG_OP_HOST_TRAP_ACK",
+    4: "SYSMSG_OP_TTRACE_PC",
+}
+_GEOMETRY_OPERATIONS = {0: "GS_OP_NOP", 1: "GS_OP_CUT", 2: "GS_OP_EMIT", 3: "GS_OP_EMIT_CUT"}
+
+
+def _delay_name(value: int) -> str:
+    if value <= 4:
+        return f"VALU_DEP_{value}"
+    if value <= 7:
+        return f"TRANS32_DEP_{value - 4}"
+    if value == 8:
+        return "FMA_ACCUM_CYCLE_1"
+    return f"SALU_CYCLE_{value - 8}" if value <= 11 else f"{value}"
+
+
+def _temporal_hint(name: str, th: int, scope: int) -> str:
+    if "atomic" in name:
+        return {1: "TH_ATOMIC_RETURN", 2: "TH_ATOMIC_NT", 3: "TH_ATOMIC_NT_RETURN"}.get(th, hex(th))
+    kind = "STORE" if "store" in name else "LOAD"
+    hints = ("RT", "NT", "HT", "BYPASS", "RT_NT", "NT_RT", "NT_HT", "NT_WB")
+    hint = hints[th]
+    return f"TH_{kind}_{hint}"
+
+
+def _swizzle(offset: int) -> str:
+    """The lane pattern of `ds_swizzle_b32`."""
+    if offset >= 0xE000:
+        return f"offset:swizzle(FFT,{offset & 31})"
+    if offset >= 0xC000:
+        return f"offset:swizzle(ROTATE,{offset >> 10 & 1},{offset >> 5 & 31})"
+    if offset >> 8 == 0x80:
+        lanes = ",".join(str(offset >> 2 * i & 3) for i in range(4))
+        return f"offset:swizzle(QUAD_PERM,{lanes})"
+    if offset >= 0x8000:
+        return f"offset:{offset}"
+    and_, or_, xor = offset & 31, offset >> 5 & 31, offset >> 10 & 31
+    if and_ == 31 and or_ == 0 and xor.bit_count() == 1:
+        return f"offset:swizzle(SWAP,{xor})"
+    if and_ == 31 and or_ == 0 and xor and (xor + 1).bit_count() == 1:
+        return f"offset:swizzle(REVERSE,{xor + 1})"
+    group = 32 - and_
+    if group > 1 and group.bit_count() == 1 and or_ < group and xor == 0:
+        return f"offset:swizzle(BROADCAST,{group},{or_})"
+    zeros, ones = or_ ^ xor, (and_ | or_) ^ xor
+    pattern = "".join(
+        str(zeros >> i & 1) if (zeros ^ ones) >> i & 1 == 0 else "pi"[zeros >> i & 1]
+        for i in range(4, -1, -1)
+    )
+    return f'offset:swizzle(BITMASK_PERM,"{pattern}")'
+
+
+def _short(value: int) -> str:
+    return str(value) if value <= 64 else hex(value)
+
+
+_IMMEDIATES: Mapping[str, Callable[[Printer, int], str]] = {
+    "uimm": lambda _, v: _short(v),
+    "himm": lambda _, v: hex(v),
+    "k16": lambda _, v: hex(v),
+    "uk16": lambda _, v: hex(v),
+    "label": lambda _, v: str(v),
+    "endpgm": lambda _, v: str(v) if v else "",
+    "hwreg": Printer._hwreg,
+    "sendmsg": Printer._sendmsg,
+    "waitcnt": Printer._waitcnt,
+    "delay": Printer._delay,
+    "depctr": Printer._depctr,
+}

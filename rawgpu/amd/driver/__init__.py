@@ -1,0 +1,1 @@
+"""Raw driver of AMD GPUs. Read `device.py`, then `queue.py`."""

@@ -1,0 +1,117 @@
+"""The process's one connection to KFD, and what outlives devices.
+
+KFD's state belongs to the process: queues, events, memory, and for each GPU the one render file
+whose address space it took. So a connection is kept per kernel port and never closed while the
+process lives; opening and closing devices many times leaks nothing above it. A child process gets
+its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import weakref
+from typing import Any
+
+from rawgpu.amd.driver.events import Events
+from rawgpu.amd.driver.fault import Report
+from rawgpu.amd.driver.reserve import AddressSpace
+from rawgpu.amd.driver.topology import Node, gpu_nodes
+from rawgpu.describe.abi import Abi
+from rawgpu.errors import KernelCallFailed, ProcessMustRestart, UnsupportedDevice
+from rawgpu.ioctl import kfd
+from rawgpu.ioctl.port import KernelPort, R
+
+KFD_PATH = "/dev/kfd"
+
+
+class Gpu:
+    """One GPU of a connection: its render file and where it sees what."""
+
+    def __init__(self, node: Node, render_fd: int) -> None:
+        self.node = node
+        self.render_fd = render_fd
+        self.reports: list[Report] = []
+        """What the kernel said about this GPU, oldest first; a device takes what came after it."""
+
+
+class Connection:
+    """An open /dev/kfd."""
+
+    def __init__(self, port: KernelPort) -> None:
+        self.port = port
+        self.pid = os.getpid()
+        self.lock = threading.RLock()
+        self.nodes = gpu_nodes(port)
+        self.fd = port.open(KFD_PATH)
+        try:
+            self.abi = _row(port.ioctl(self.fd, kfd.GetVersion()))
+        except BaseException:
+            port.close(self.fd)
+            raise
+        self.addresses = AddressSpace(port)
+        self.gpus: dict[int, Gpu] = {}
+        """By gpu_id; those whose address space was taken."""
+        self.events = Events(self)
+
+    def ioctl(self, request: R) -> R:
+        """A request in the form that this kernel's version has."""
+        return self.port.ioctl(self.fd, request)
+
+    def new(self, kind: type[R], **fields: Any) -> R:
+        """A request of `kind` as this kernel's row declares it."""
+        return self.abi[kind](**fields)
+
+    def gpu(self, node: Node) -> Gpu:
+        """The GPU with its address space taken; done once in a process's life."""
+        with self.lock:
+            found = self.gpus.get(node.gpu_id)
+            if found is not None:
+                return found
+            fd = self.port.open(node.render_path)
+            try:
+                self.ioctl(self.new(kfd.AcquireVm, drm_fd=fd, gpu_id=node.gpu_id))
+            except KernelCallFailed as error:
+                self.port.close(fd)
+                if error.errno == errno.EBUSY:
+                    raise ProcessMustRestart(
+                        f"{node.render_path}: this process gave KFD another file of this GPU before"
+                        f"\n  {error.message}",
+                        hint="a new process; and no other library that opens the GPU in this one",
+                    ) from error
+                raise
+            except BaseException:
+                self.port.close(fd)
+                raise
+            gpu = self.gpus[node.gpu_id] = Gpu(node, fd)
+            try:
+                self.events.reach(gpu)
+            except BaseException:
+                del self.gpus[node.gpu_id]  # the render file stays: the kernel holds on to it
+                raise
+            return gpu
+
+
+def _row(version: kfd.GetVersion) -> Abi:
+    found = kfd.row_for(version.major_version, version.minor_version)
+    if found is None:
+        raise UnsupportedDevice(
+            f"KFD speaks version {version.major_version}.{version.minor_version}, and the oldest "
+            f"we know is {kfd.OLDEST[0]}.{kfd.OLDEST[1]}",
+            hint="a kernel of version 6.1 or later",
+        )
+    return found
+
+
+_connections: weakref.WeakKeyDictionary[Any, Connection] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def connect(port: KernelPort) -> Connection:
+    """This process's connection through `port`."""
+    with _lock:
+        found = _connections.get(port)
+        if found is None or found.pid != os.getpid():
+            found = _connections[port] = Connection(port)
+        return found

@@ -1,0 +1,334 @@
+"""Device memory: a caching sub-allocator over regions, and buffers.
+
+Small blocks are carved from 2 MiB segments, large ones have a segment each; freed blocks are kept
+by size class and given back by `trim`. A block that a submitted launch may still use is kept alive
+by that submission, so what the cache hands out is never in flight.
+
+VRAM is not `host_visible`, though a large BAR would allow it: the CPU reads it at a few MB/s. Writes
+go through the BAR where it is large and the data small, else by copy engine through a staging
+buffer, as reads do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rawgpu.amd.driver.region import HOST, LOCAL, Region, allocate, map_on, page_up
+from rawgpu.amd.driver.reserve import HUGE_BYTES
+from rawgpu.contract import MemoryKind, MemoryStatistics
+from rawgpu.errors import DeviceClosed, DeviceError, OutOfMemory
+from rawgpu.ioctl.kfd import AllocFlags
+from rawgpu.native.system import ffi
+
+if TYPE_CHECKING:
+    from rawgpu.amd.driver.device import AmdDevice
+
+ALIGN_BYTES = 256
+SEGMENT_BYTES = HUGE_BYTES
+LARGE_BYTES = 1 << 20
+HISTORY = 256
+"""Freed blocks that an error message may still name."""
+
+
+def class_bytes(size_bytes: int) -> int:
+    """Block size for a request: up to the next of eight steps per doubling."""
+    size = max(size_bytes, ALIGN_BYTES)
+    step = max(1 << max(size.bit_length() - 4, 0), ALIGN_BYTES)
+    return (size + step - 1) // step * step
+
+
+class Segment:
+    """A region cut into blocks. `live` counts those in use."""
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.live = 0
+        self.used_bytes = 0
+
+
+class Block:
+    """A piece of a segment; returns to its allocator with the last reference."""
+
+    __slots__ = ("address", "allocator", "capacity_bytes", "segment")
+
+    def __init__(self, allocator: Allocator, segment: Segment, address: int, size: int) -> None:
+        self.allocator = allocator
+        self.segment = segment
+        self.address = address
+        self.capacity_bytes = size
+
+    def view(self, size_bytes: int) -> memoryview:
+        """The block's bytes as the CPU sees them."""
+        return memoryview(ffi.buffer(ffi.cast("char *", self.address), size_bytes)).cast("B")
+
+    def __del__(self) -> None:
+        # Any thread, any moment, also inside the allocator's own lock: so only a deque is touched.
+        self.allocator.returned.append((self.segment, self.address, self.capacity_bytes))
+
+
+class Allocator:
+    """Memory of one kind of one device."""
+
+    def __init__(
+        self, name: str, make: Callable[[int], Region], idle: Callable[[], None], limit_bytes: int
+    ) -> None:
+        self._name = name
+        self._make = make
+        self._idle = idle
+        self.limit_bytes = limit_bytes
+        self._lock = threading.RLock()
+        self.returned: deque[tuple[Segment, int, int]] = deque()
+        self._cached: dict[int, list[tuple[Segment, int]]] = {}
+        self._segments: list[Segment] = []
+        self._open_segment: Segment | None = None
+        self._live: dict[int, int] = {}
+        self._freed: deque[tuple[int, int]] = deque(maxlen=HISTORY)
+        self._in_use = self._peak = self._reserved = self._reused = 0
+        self.closed = False
+
+    def alloc(self, size_bytes: int) -> Block:
+        """A block of at least `size_bytes`. Trims the cache before it gives up."""
+        capacity = class_bytes(size_bytes)
+        with self._lock:
+            if self.closed:
+                raise DeviceClosed(f"{self._name} is closed")
+            self._collect()
+            segment, address = self._find(capacity)
+            segment.live += 1
+            self._live[address] = max(size_bytes, 1)
+            self._in_use += capacity
+            self._peak = max(self._peak, self._in_use)
+            return Block(self, segment, address, capacity)
+
+    def _find(self, capacity: int) -> tuple[Segment, int]:
+        cached = self._cached.get(capacity)
+        if cached:
+            self._reused += 1
+            return cached.pop()
+        try:
+            return self._fresh(capacity)
+        except OutOfMemory:
+            self._idle()
+            self.trim()
+        try:
+            return self._fresh(capacity)
+        except OutOfMemory as error:
+            raise OutOfMemory(
+                f"{error.message}; {self._in_use} bytes are in live buffers",
+                requested_bytes=error.requested_bytes,
+                in_use_bytes=self._in_use,
+                limit_bytes=self.limit_bytes,
+                hint=error.hint,
+            ) from error
+
+    def _fresh(self, capacity: int) -> tuple[Segment, int]:
+        if capacity >= LARGE_BYTES:
+            step = HUGE_BYTES if capacity >= HUGE_BYTES else 1
+            segment = self._segment(-(-capacity // step) * step)
+            return segment, segment.region.address
+        current = self._open_segment
+        if current is None or current.used_bytes + capacity > SEGMENT_BYTES:
+            current = self._open_segment = self._segment(SEGMENT_BYTES)
+        at = current.used_bytes
+        current.used_bytes += capacity
+        return current, current.region.address + at
+
+    def _segment(self, size_bytes: int) -> Segment:
+        segment = Segment(self._make(page_up(size_bytes)))
+        self._segments.append(segment)
+        self._reserved += segment.region.size_bytes
+        return segment
+
+    def _collect(self) -> None:
+        """Take back what was freed since the last call."""
+        while self.returned:
+            segment, address, capacity = self.returned.popleft()
+            if self.closed:
+                continue
+            segment.live -= 1
+            self._in_use -= capacity
+            self._freed.append((address, self._live.pop(address, capacity)))
+            self._cached.setdefault(capacity, []).append((segment, address))
+
+    def trim(self) -> None:
+        """Give back the segments that hold no live block."""
+        with self._lock:
+            self._collect()
+            idle = {id(segment) for segment in self._segments if not segment.live}
+            for capacity, blocks in list(self._cached.items()):
+                self._cached[capacity] = [b for b in blocks if id(b[0]) not in idle]
+            if self._open_segment is not None and id(self._open_segment) in idle:
+                self._open_segment = None
+            for segment in [s for s in self._segments if id(s) in idle]:
+                self._segments.remove(segment)
+                self._reserved -= segment.region.size_bytes
+                segment.region.close()
+
+    def map_on(self, gpu_ids: list[int]) -> None:
+        """Let other GPUs reach all that there is now."""
+        with self._lock:
+            for segment in self._segments:
+                map_on(segment.region, gpu_ids)
+
+    def statistics(self) -> MemoryStatistics:
+        with self._lock:
+            self._collect()
+            return MemoryStatistics(
+                in_use_bytes=self._in_use,
+                reserved_bytes=self._reserved,
+                peak_bytes=self._peak,
+                allocations=len(self._live),
+                reused=self._reused,
+            )
+
+    def reset_peak(self) -> None:
+        with self._lock:
+            self._collect()
+            self._peak = self._in_use
+
+    def nearest(self, address: int, reach_bytes: int = 1 << 20) -> tuple[int, str] | None:
+        """Distance to the buffer, live or lately freed, that is closest, and its place in words."""
+        with self._lock:
+            self._collect()
+            best: tuple[int, str] | None = None
+            rows = [(at, size, "") for at, size in self._live.items()]
+            rows += [(at, size, "freed ") for at, size in self._freed if at not in self._live]
+        for start, size, freed in rows:
+            gap = start - address if address < start else max(address - (start + size) + 1, 0)
+            if gap > reach_bytes or (best is not None and gap >= best[0]):
+                continue
+            what = f"the {freed}{size}-byte buffer at {start:#x}"
+            if not gap:
+                best = 0, f"{address - start} bytes into {what}"
+            elif address < start:
+                best = gap, f"{gap} bytes before {what}"
+            else:
+                best = gap, f"{address - start - size} bytes past the end of {what}"
+        return best
+
+    def close(self) -> None:
+        """Give everything back. Idempotent."""
+        with self._lock:
+            self.closed = True
+            self._cached.clear()
+            self._live.clear()
+            self._open_segment = None
+            segments, self._segments = self._segments, []
+            self._reserved = self._in_use = 0
+        for segment in segments:
+            segment.region.close()
+
+
+def local_allocator(device: AmdDevice) -> Allocator:
+    """VRAM. Seen by the CPU where the BAR covers all of it."""
+    visible = device.node.large_bar
+    flags = LOCAL | (AllocFlags.PUBLIC if visible else AllocFlags(0))
+
+    def make(size_bytes: int) -> Region:
+        return allocate(device.connection, device.gpu, size_bytes, flags, host_visible=visible)
+
+    return Allocator(device.name, make, device.retire_all, device.node.vram_bytes)
+
+
+def host_allocator(device: AmdDevice) -> Allocator:
+    """Host memory that the GPU reaches at the same address."""
+
+    def make(size_bytes: int) -> Region:
+        return allocate(device.connection, device.gpu, size_bytes, HOST)
+
+    return Allocator(device.name, make, device.retire_all, 0)
+
+
+class AmdBuffer:
+    """A range of device memory."""
+
+    def __init__(
+        self, device: AmdDevice, block: Block, size_bytes: int, kind: MemoryKind
+    ) -> None:
+        self._device = device
+        self._block: Block | None = block
+        self._size_bytes = size_bytes
+        self.kind = kind
+
+    @property
+    def block(self) -> Block:
+        block = self._block
+        if block is None or block.allocator.closed:
+            raise DeviceClosed(
+                "this buffer was closed" if block is None else "its device is closed"
+            )
+        return block
+
+    @property
+    def address(self) -> int:
+        return self.block.address
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    @property
+    def host_visible(self) -> bool:
+        return self.kind is MemoryKind.PINNED
+
+    @property
+    def device(self) -> AmdDevice:
+        return self._device
+
+    def view(self) -> memoryview:
+        """The bytes of a pinned buffer; it must outlive the view."""
+        if not self.host_visible:
+            raise DeviceError(
+                "this buffer is in VRAM", hint="read() and write(), or alloc(kind=PINNED)"
+            )
+        return self.block.view(self._size_bytes)
+
+    def write(
+        self, data: bytes | bytearray | memoryview | np.ndarray[Any, Any], offset: int = 0
+    ) -> None:
+        """Copy in; what was submitted before and uses the buffer must have ended."""
+        source = memoryview(
+            np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+            if isinstance(data, np.ndarray)
+            else data
+        ).cast("B")
+        self._check(source.nbytes, offset)
+        if source.nbytes:
+            self._device.transfer.write(self.block, offset, source)
+
+    def read(self, size_bytes: int | None = None, offset: int = 0) -> bytes:
+        size = self._size_bytes - offset if size_bytes is None else size_bytes
+        self._check(size, offset)
+        return self._device.transfer.read(self.block, offset, size) if size else b""
+
+    def map_on(self, other: AmdDevice) -> None:
+        """Let another device of this process reach the buffer at the same address.
+
+        DeviceError where no link leads there. Test a new link with a pattern before trusting it.
+        """
+        node = other.node
+        if other.connection is not self._device.connection:
+            raise DeviceError(f"{other.name} is behind another kernel")
+        if self.kind is MemoryKind.DEVICE and node.number not in self._device.node.peers:
+            raise DeviceError(
+                f"no link from {self._device.name} to {other.name}", hint="copy through the host"
+            )
+        map_on(self.block.segment.region, [node.gpu_id])
+
+    def _check(self, size_bytes: int, offset: int) -> None:
+        if offset < 0 or size_bytes < 0 or offset + size_bytes > self._size_bytes:
+            raise DeviceError(
+                f"{size_bytes} bytes at {offset} lie outside a buffer of {self._size_bytes} bytes"
+            )
+
+    def close(self) -> None:
+        self._block = None
+
+    def __repr__(self) -> str:
+        where = "closed" if self._block is None else f"{self._block.address:#x}"
+        return f"<AmdBuffer {self._size_bytes} bytes at {where}>"

@@ -1,0 +1,1 @@
+"""What AMD hardware is, as data: packets, registers, instructions, generations."""

@@ -1,0 +1,33 @@
+"""Dual issue: the two halves of a VOPD instruction. What each does is the VOP row it names.
+
+The columns of `op` are the families in which an opcode or name changed; see `describe.encoding.op`.
+"""
+
+# ruff: noqa: E501  a row is a line, as long as it is
+
+from __future__ import annotations
+
+from rawgpu.describe.encoding import Instruction, op, row
+
+# fmt: off
+TABLE: tuple[Instruction, ...] = (
+    #   name                       format  opcode since                                 operands               meaning
+    row("v_dual_fmac_f32",         "vopd", op(gfx11=0x00),                              "f32 = f32 f32",       '', "x y"),
+    row("v_dual_fmaak_f32",        "vopd", op(gfx11=0x01),                              "f32 = f32 f32 k",     '', "x y"),
+    row("v_dual_fmamk_f32",        "vopd", op(gfx11=0x02),                              "f32 = f32 k f32",     '', "x y"),
+    row("v_dual_mul_f32",          "vopd", op(gfx11=0x03),                              "f32 = f32 f32",       '', "x y"),
+    row("v_dual_add_f32",          "vopd", op(gfx11=0x04),                              "f32 = f32 f32",       '', "x y"),
+    row("v_dual_sub_f32",          "vopd", op(gfx11=0x05),                              "f32 = f32 f32",       '', "x y"),
+    row("v_dual_subrev_f32",       "vopd", op(gfx11=0x06),                              "f32 = f32 f32",       '', "x y"),
+    row("v_dual_mul_dx9_zero_f32", "vopd", op(gfx11=0x07),                              "f32 = f32 f32",       '', "x y"),
+    row("v_dual_mov_b32",          "vopd", op(gfx11=0x08),                              "b32 = b32",           '', "x y"),
+    row("v_dual_cndmask_b32",      "vopd", op(gfx11=0x09),                              "b32 = f32 f32 vcc",   '', "x y"),
+    row("v_dual_max_num_f32",      "vopd", op(gfx11="0x0a v_dual_max_f32", gfx12=0x0a), "f32 = f32 f32",       '', "x y"),
+    row("v_dual_min_num_f32",      "vopd", op(gfx11="0x0b v_dual_min_f32", gfx12=0x0b), "f32 = f32 f32",       '', "x y"),
+    row("v_dual_dot2acc_f32_f16",  "vopd", op(gfx11=0x0c),                              "f32 = f16x2 f16x2",   '', "x y"),
+    row("v_dual_dot2acc_f32_bf16", "vopd", op(gfx11=0x0d),                              "f32 = bf16x2 bf16x2", '', "x y"),
+    row("v_dual_add_nc_u32",       "vopd", op(gfx11=0x10),                              "u32 = u32 u32",       '', "y"),
+    row("v_dual_lshlrev_b32",      "vopd", op(gfx11=0x11),                              "u32 = u32 u32",       '', "y"),
+    row("v_dual_and_b32",          "vopd", op(gfx11=0x12),                              "u32 = u32 u32",       '', "y"),
+)
+# fmt: on

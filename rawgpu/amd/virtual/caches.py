@@ -1,0 +1,103 @@
+"""One GPU's caches, modelled just enough that a missing flush or invalidate reads old data.
+
+Four caches by GPU address: instructions (whole pages), scalar and vector (first level, read only),
+and L2, which keeps what shaders wrote until it is written back. Fine-grained memory bypasses L2
+only. There is one of each for the whole GPU: what one compute unit keeps from another is not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+LINE_BYTES = 128
+CODE_BYTES = 4096
+
+Fetch = Callable[[int], bytes]
+"""A line's or page's contents by its address; raises GpuPageFault."""
+
+
+@dataclass
+class Line:
+    """A line of L2: what it holds, and which bytes memory has not got yet."""
+
+    data: bytearray
+    dirty: bytearray | None = None
+
+
+@dataclass
+class Caches:
+    """The contents, all empty at first."""
+
+    code: dict[int, bytes] = field(default_factory=dict)
+    scalar: dict[int, bytes] = field(default_factory=dict)
+    vector: dict[int, bytes] = field(default_factory=dict)
+    l2: dict[int, Line] = field(default_factory=dict)
+
+    def l2_line(self, va: int, fetch: Fetch) -> bytearray:
+        """The line at `va` as L2 has it, fetched if need be."""
+        line = self.l2.get(va)
+        if line is None:
+            line = self.l2[va] = Line(bytearray(fetch(va)))
+        return line.data
+
+    def write_l2(self, va: int, at: int, data: bytes, fetch: Fetch) -> None:
+        """A shader's write into the line at `va`."""
+        self.l2_line(va, fetch)
+        line = self.l2[va]
+        if line.dirty is None:
+            line.dirty = bytearray(LINE_BYTES)
+        line.data[at : at + len(data)] = data
+        line.dirty[at : at + len(data)] = b"\1" * len(data)
+
+    def patch(self, va: int, at: int, data: bytes) -> None:
+        """Memory was written beside L2: where L2 has the line, it sees that."""
+        line = self.l2.get(va)
+        if line is not None:
+            line.data[at : at + len(data)] = data
+            if line.dirty is not None:
+                line.dirty[at : at + len(data)] = bytes(len(data))
+
+    def overlay(self, va: int, data: bytes) -> bytes:
+        """A line from memory with what L2 holds back put over it."""
+        line = self.l2.get(va)
+        if line is None or line.dirty is None:
+            return data
+        return bytes(n if d else o for n, o, d in zip(line.data, data, line.dirty, strict=True))
+
+    def write_back(self, store: Callable[[int, bytes], None]) -> None:
+        """Give memory what L2 holds back; `store` takes addresses and bytes."""
+        for va, line in self.l2.items():
+            if line.dirty is not None:
+                for at, size in runs(line.dirty):
+                    store(va + at, bytes(line.data[at : at + size]))
+                line.dirty = None
+
+    def invalidate_l2(self) -> None:
+        """Forget what memory has too; what it has not stays."""
+        self.l2 = {va: line for va, line in self.l2.items() if line.dirty is not None}
+
+    def forget(self, addresses: Iterable[int]) -> None:
+        """The pages at these addresses are no longer mapped."""
+        for page in addresses:
+            self.code.pop(page, None)
+            for line in range(page, page + CODE_BYTES, LINE_BYTES):
+                for cache in (self.scalar, self.vector, self.l2):
+                    cache.pop(line, None)
+
+    def clear(self) -> None:
+        """Lose everything, dirty or not: a reset."""
+        for cache in (self.code, self.scalar, self.vector, self.l2):
+            cache.clear()
+
+
+def runs(mask: bytearray) -> list[tuple[int, int]]:
+    """Where ones stand in a row: start and length of each."""
+    found = []
+    at = mask.find(1)
+    while at >= 0:
+        end = mask.find(0, at)
+        end = len(mask) if end < 0 else end
+        found.append((at, end - at))
+        at = mask.find(1, end)
+    return found

@@ -1,0 +1,99 @@
+"""What kernel and events say when a GPU faults, halts or is reset.
+
+Source: linux 6.12.107 amdgpu/gmc_v11_0.c, amdkfd/kfd_int_process_v11.c, amdgpu_device.c.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rawgpu.amd.virtual.dispatch import Access, Client, GpuPageFault, HaltCause, WaveHalted
+from rawgpu.ioctl import kfd
+
+if TYPE_CHECKING:
+    from rawgpu.amd.virtual.process import Process
+    from rawgpu.amd.virtual.queues import Queue
+    from rawgpu.amd.virtual.sysfs import Place
+
+CLIENT_IDS = {
+    Client.COMMAND: 4,
+    Client.VECTOR: 8,
+    Client.CODE: 9,
+    Client.SCALAR: 10,
+    Client.SDMA: 13,
+}
+"""UTCL2 clients of the gfx hub, gfx10 and later."""
+PERMISSION = {Access.READ: 0x3, Access.WRITE: 0x5, Access.EXECUTE: 0xB}
+"""PERMISSION_FAULTS: valid 1, read 2, write 4, execute 8."""
+
+
+def permission_bits(fault: GpuPageFault) -> int:
+    """Without the valid bit where the page is there and only the right is missing."""
+    bits = PERMISSION[fault.access]
+    return bits & ~1 if fault.present else bits
+
+
+def status_word(fault: GpuPageFault, vmid: int) -> int:
+    """GCVM_L2_PROTECTION_FAULT_STATUS."""
+    write = fault.access is Access.WRITE
+    return permission_bits(fault) << 4 | CLIENT_IDS[fault.client] << 9 | write << 18 | vmid << 20
+
+
+def exception_data(gpu_id: int, fault: GpuPageFault) -> kfd.MemoryExceptionData:
+    """What memory events say."""
+    failure = kfd.MemoryExceptionFailure(
+        NotPresent=int(not fault.present),
+        ReadOnly=int(fault.access is Access.WRITE),
+        NoExecute=int(fault.access is Access.EXECUTE),
+    )
+    return kfd.MemoryExceptionData(failure=failure, va=fault.address & -4096, gpu_id=gpu_id)
+
+
+def bus(place: Place) -> str:
+    return f"{place.location >> 8:02x}:{place.location >> 3 & 31:02x}.{place.location & 7}"
+
+
+def page_fault_lines(
+    place: Place, process: Process, queue: Queue, fault: GpuPageFault, status: int
+) -> list[str]:
+    """The kernel log's lines."""
+    head = f"amdgpu 0000:{bus(place)}: amdgpu: "
+    name, pid = process.name, process.pid
+    ring = permission_bits(fault) << 3
+    permissions = permission_bits(fault)
+    where = f"src_id:0 ring:{ring} vmid:{queue.vmid} pasid:{process.pasid}"
+    return [
+        f"{head}[gfxhub] page fault ({where})",
+        f"{head} in process {name} pid {pid} thread {name} pid {pid})",
+        f"{head}  in page starting at address 0x{fault.address & -4096:016x} from client 10",
+        f"{head}GCVM_L2_PROTECTION_FAULT_STATUS:0x{status:08X}",
+        f"{head}\t Faulty UTCL2 client ID: {fault.client.value} (0x{CLIENT_IDS[fault.client]:x})",
+        f"{head}\t MORE_FAULTS: 0x0",
+        f"{head}\t WALKER_ERROR: 0x0",
+        f"{head}\t PERMISSION_FAULTS: 0x{permissions:x}",
+        f"{head}\t MAPPING_ERROR: 0x0",
+        f"{head}\t RW: 0x{int(fault.access is Access.WRITE):x}",
+    ]
+
+
+def wave_line(place: Place, halt: WaveHalted) -> str:
+    """The rate-limited line for a wave that stopped."""
+    kind = halt.cause.value if halt.cause is not HaltCause.TRAP else 0
+    detail = f"0x{halt.pc & 0xFFFFFF:08x}"
+    return (
+        f"amdgpu 0000:{bus(place)}: amdgpu: sq_intr: error, detail {detail}, type {kind}, "
+        "sh 0, priv 0, wave_id 0, simd_id 0, wgp_id 0"
+    )
+
+
+def reset_lines(place: Place) -> list[str]:
+    """The kernel log of a whole-GPU reset."""
+    head = f"amdgpu 0000:{bus(place)}: amdgpu: "
+    return [
+        f"{head}GPU reset begin!. Source:  3",
+        f"{head}MODE1 reset",
+        f"{head}GPU mode1 reset",
+        f"{head}GPU reset succeeded, trying to resume",
+        f"{head}VRAM is lost due to GPU reset!",
+        f"{head}GPU reset(1) succeeded!",
+    ]
