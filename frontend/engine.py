@@ -8,10 +8,13 @@ is a generated kernel; this file moves bytes and addresses.
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -31,6 +34,19 @@ from rawgpu.errors import DeviceNotFound, OperationError
 # --- devices -------------------------------------------------------------------------------------
 
 
+class Loaded:
+    """A kernel on its device. Whoever runs it holds this; when nobody does, its code goes."""
+
+    __slots__ = ("__weakref__", "kernel")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+
 class Opened:
     """An open device with what the engine keeps for it."""
 
@@ -39,7 +55,8 @@ class Opened:
         self.device: Device = rawgpu.open(name)
         self.target: Target = target_of(self.device)
         self.queue = self.device.queue()
-        self.kernels: dict[str, Kernel] = {}
+        self.kernels: WeakValueDictionary[str, Loaded] = WeakValueDictionary()
+        """What is loaded, by its text."""
 
     def alloc(self, size_bytes: int) -> Buffer:
         return self.device.alloc(max(1, size_bytes))
@@ -50,13 +67,18 @@ class Opened:
 
 
 _opened: dict[str, Opened] = {}
+_lock = threading.RLock()
+"""Held while a plan is made or run, and while a device is opened: threads take turns."""
 
 
 def opened(name: str) -> Opened:
     """The open device of this name; opens it on first use."""
     found = _opened.get(name)
     if found is None:
-        found = _opened[name] = Opened(name)
+        with _lock:
+            found = _opened.get(name)
+            if found is None:
+                found = _opened[name] = Opened(name)
     return found
 
 
@@ -82,7 +104,6 @@ def check_device(name: str) -> str:
 
 def close() -> None:
     """Close every device; tensors that live there can no longer be read."""
-    _plans.clear()
     _runs.clear()
     while _opened:
         _opened.popitem()[1].close()
@@ -145,8 +166,10 @@ def to_host(node: Node) -> np.ndarray[Any, Any]:
 # --- realize -------------------------------------------------------------------------------------
 
 _SAME_STORAGE = (Op.RESHAPE, Op.DETACH, Op.CONTIGUOUS)
-_plans: dict[tuple[object, ...], Plan] = {}
-_runs: dict[int, Run] = {}
+KEPT_FORMS = 1024
+"""Graph forms whose plans stay ready to run; the quarter used longest ago goes when there are more."""
+_runs: dict[tuple[object, ...], Run] = {}
+_clock = itertools.count()
 
 
 def base(node: Node) -> Node:
@@ -170,10 +193,8 @@ def realize(nodes: Sequence[Node]) -> None:
     roots = [n for n in dict.fromkeys(base(n) for n in wanted) if n.storage is None]
     if roots:
         form, leaves = signature(roots)
-        plan = _plans.get(form)
-        if plan is None:
-            plan = _plans[form] = find_plan(form, roots)
-        made = run_of(plan)([leaf.storage for leaf in leaves])
+        with _lock:
+            made = run_of(form, roots)([leaf.storage for leaf in leaves])
         for node, storage in zip(roots, made, strict=True):
             node.storage = storage
     for node in wanted:
@@ -196,11 +217,16 @@ def find_plan(
     return Plan.from_json(data)
 
 
-def run_of(plan: Plan) -> Run:
-    """The plan ready to run; made once."""
-    found = _runs.get(id(plan))
+def run_of(form: tuple[object, ...], roots: Sequence[Node]) -> Run:
+    """The plan for `roots`, of this form, ready to run; made once and kept while it is used."""
+    found = _runs.get(form)
     if found is None:
-        found = _runs[id(plan)] = Run(plan)
+        found = _runs[form] = Run(find_plan(form, roots))
+        if len(_runs) > KEPT_FORMS:
+            used = sorted(_runs, key=lambda form: _runs[form].used)
+            for old in used[: max(1, KEPT_FORMS // 4)]:
+                del _runs[old]
+    found.used = next(_clock)
     return found
 
 
@@ -209,6 +235,8 @@ class Run:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.used = next(_clock)
+        """When it was last found; larger is later."""
         self._kernels = load_kernels(plan)
         self._binding: list[int] = []
         self._arena: dict[str, int] = {}
@@ -255,7 +283,7 @@ class Run:
             places = self.plan.places
             arguments = [Binding(self._binding[b], places[b].offset) for b in step.buffers]
             code = self.plan.codes[step.code]
-            kernel = self._kernels[step.device, step.code]
+            kernel = self._kernels[step.device, step.code].kernel
             recording.launch(kernel, arguments, grid=code.blocks, work_ns=step.work_ns)
             self._steps_of.setdefault(id(recording), []).append(step)
         return segments
@@ -265,6 +293,10 @@ class Run:
 
         A result that takes over a leaf's memory is that leaf's storage, which nobody else may read.
         """
+        with _lock:  # one set of words serves every thread
+            return self._run(leaves)
+
+    def _run(self, leaves: Sequence[Storage]) -> list[Storage]:
         words = self._words
         for number, binding in self._leaves:
             words[binding] = leaves[number].address
@@ -328,9 +360,9 @@ class Run:
         return held.buffer, 0, p.size_bytes
 
 
-def load_kernels(plan: Plan) -> dict[tuple[str, int], Kernel]:
+def load_kernels(plan: Plan) -> dict[tuple[str, int], Loaded]:
     """Every kernel of the plan on its device; compiled here, or taken from the disk cache."""
-    loaded: dict[tuple[str, int], Kernel] = {}
+    loaded: dict[tuple[str, int], Loaded] = {}
     missing: dict[str, list[int]] = {}
     for device, code in dict.fromkeys((s.device, s.code) for s in plan.steps if s.code >= 0):
         known = opened(device).kernels.get(plan.codes[code].text)
@@ -342,9 +374,8 @@ def load_kernels(plan: Plan) -> dict[tuple[str, int], Kernel]:
         where = opened(device)
         images = compile_codes([plan.codes[c] for c in codes], where.target)
         for c, image in zip(codes, images, strict=True):
-            kernel = where.device.load(image)[plan.codes[c].name]
-            where.kernels[plan.codes[c].text] = kernel
-            loaded[device, c] = kernel
+            made = Loaded(where.device.load(image)[plan.codes[c].name])
+            where.kernels[plan.codes[c].text] = loaded[device, c] = made
     return loaded
 
 

@@ -180,14 +180,14 @@ class Workbench:
         _, self._leaves = signature(self._roots)
         names = {n.device for n in g.topological(self._roots) if n.device is not None}
         targets = {name: engine.opened(name).target for name in sorted(names)}
-        planner = plan_graph(self._roots, targets)
-        self._plan = planner.plan
+        planned = plan_graph(self._roots, targets)
+        self._plan = planned.plan
         self.kernels: list[Kernel] = []
         seen: set[int] = set()
-        for step, nest in zip(self._plan.steps, planner.kernels, strict=True):
+        for step in self._plan.steps:
             if step.code >= 0 and step.code not in seen:
                 seen.add(step.code)
-                target = targets[step.device]
+                target, nest = targets[step.device], planned.kernels.get(step.code)
                 buffers = [self._describe(b) for b in step.buffers]
                 self.kernels.append(Kernel(self._plan.codes[step.code], nest, target, buffers))
 

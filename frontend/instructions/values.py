@@ -1,4 +1,4 @@
-"""Expressions to instructions, at the spots of one tile; each is computed once for those that share it."""
+"""Expressions to instructions at the spots of one tile, each once for the spots that share it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ class Values:
         extents: Mapping[str, int],
     ) -> None:
         self.b, self.buffers = buffers.b, buffers
-        self._env, self._tile = env, tile
+        self._machine, self._tile, self._env, self._extents = machine, tile, env, extents
         self._loads = Loads(buffers, tile, extents, shuffles=machine.shuffles)
         self._place = {lo.var: i for i, lo in enumerate(tile)}
         self._vector = next((lo.var for lo in tile if lo.kind is ln.Kind.VECTOR), None)
         self._memo: dict[tuple[object, ...], Value] = {}
         self._folded: dict[ex.Expr, bool] = {}
+
+    def fresh(self) -> Values:
+        """The same tile, with nothing computed: for a branch, whose values are unknown after it."""
+        return Values(self.buffers, self._machine, self._tile, self._env, self._extents)
 
     def spot(self, point: Point, accumulated: Sequence[Value] = ()) -> Spot:
         """The spot at a point of the tile. `accumulated`: the reductions' values there."""

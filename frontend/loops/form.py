@@ -24,16 +24,14 @@ class _Numbering:
 
     def __init__(self) -> None:
         self.parts: list[Hashable] = []
-        self._number: dict[int, int] = {}
-        self._kept: list[Expr] = []
+        self._number: dict[Expr, int] = {}
 
     def __call__(self, e: Expr) -> int:
-        known = self._number.get(id(e))
+        known = self._number.get(e)
         if known is None:
             inside = tuple(self(part) for part in e.parts)
             self.parts.append((type(e).__name__, e.dtype.name, _own(e), inside))
-            known = self._number[id(e)] = len(self.parts) - 1
-            self._kept.append(e)
+            known = self._number[e] = len(self.parts) - 1
         return known
 
 

@@ -124,7 +124,9 @@ def _vector_axis(nest: Nest, machine: Machine) -> Var:
     reduce_points = math.prod(v.extent for v in nest.reduce)
     best: tuple[float, Var] | None = None
     for v in (*reversed(nest.axes), *reversed(nest.reduce)):
-        cost = 1.0 + sum(_load_cost(load.index, v, machine) / _reuse(nest, load.index, v) for load in loads)
+        cost = 1.0 + sum(
+            _load_cost(load.index, v, machine) / _reuse(nest, load.index, v) for load in loads
+        )
         if v in nest.reduce:
             cost += 0.25 + 8.0 / max(1, reduce_points)
         else:

@@ -1,8 +1,8 @@
 """Staging: the copy that a `Stage` asks for, as a nest of its own.
 
-    stage b1 as [k0, i1%48] at i0/8
-        → for c0 in 512, c1 in 48: panel[48*c0 + c1] = b1[512*c0 + 48*i1/48 + c1]
-          and inside, b1[512*k0 + 48*i1/48 + i1%48] is read as panel[48*k0 + i1%48]
+stage b1 as [k0, i1%48] at i0/8
+    → for c0 in 512, c1 in 48: panel[48*c0 + c1] = b1[512*c0 + 48*i1/48 + c1]
+      and inside, b1[512*k0 + 48*i1/48 + i1%48] is read as panel[48*k0 + i1%48]
 """
 
 from __future__ import annotations

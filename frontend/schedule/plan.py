@@ -127,6 +127,14 @@ def form_text(form: Iterable[object]) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and the scheduled kernel behind each of its codes that is a loop nest."""
+
+    plan: Plan
+    kernels: dict[int, ln.Kernel]
+
+
 def make_plan(
     roots: Sequence[Node],
     targets: dict[str, Target],
@@ -138,19 +146,26 @@ def make_plan(
     whose memory the root may take over, if the plan reads each old element no later than it writes
     the new one.
     """
-    planner = plan_graph(roots, targets)
-    planner.take_over(replaced)
-    return planner.plan
+    return plan_graph(roots, targets, replaced).plan
 
 
-def plan_graph(roots: Sequence[Node], targets: dict[str, Target]) -> Planner:
-    """As `make_plan`, with the scheduled kernel of each step beside the plan."""
+def plan_graph(
+    roots: Sequence[Node],
+    targets: dict[str, Target],
+    replaced: Sequence[tuple[int, int]] = (),
+) -> Planned:
+    """As `make_plan`, with the kernels beside the plan."""
     order, kept = partition(roots)
     show("graph", lambda: "\n".join(_graph_lines(order, kept)))
     row_bytes = min(t.machine.row_bytes for t in targets.values())
     groups = group(order, kept, frozenset(roots), row_bytes)
     show("schedule", lambda: "\n".join(_group_line(gr) for gr in groups))
-    return Planner(roots, order, groups, targets)
+    planner = _Planner(_Places(roots, order), targets)
+    users, results = _users(groups), set(roots)
+    for gr in groups:
+        for task in bd.build(gr, _external(gr, results, users)):
+            planner.add(task)
+    return planner.finished(replaced)
 
 
 def _graph_lines(order: Sequence[Node], kept: set[Node]) -> list[str]:
@@ -167,96 +182,96 @@ def _group_line(gr: Group) -> str:
     return f"kernel {gr.number}{how}: " + ", ".join(map(str, gr.nodes))
 
 
-class Planner:
-    """Makes a plan. `kernels` has the loop nests of each step; None for sorts and transfers."""
+class _Places:
+    """The buffers of a plan: leaves and results first, temporaries as they are asked for."""
 
-    def __init__(
-        self,
-        roots: Sequence[Node],
-        order: Sequence[Node],
-        groups: Sequence[Group],
-        targets: dict[str, Target],
-    ) -> None:
-        self.plan = Plan()
-        self.targets = targets
-        self._codes: dict[str, int] = {}
-        self._forms: dict[Hashable, tuple[ln.Kernel, int, int]] = {}
-        self.kernels: list[ln.Kernel | None] = []
-        self._places: dict[Node, int] = {}
+    def __init__(self, roots: Sequence[Node], order: Sequence[Node]) -> None:
+        self.all: list[Place] = []
+        self._of: dict[Node, int] = {}
         self._device = _devices(order)
-        leaves = [n for n in order if is_leaf(n)]
-        for i, node in enumerate(leaves):
-            self._add(node, Place("leaf", node.device or "", _size(node), i))
+        for i, node in enumerate(n for n in order if is_leaf(n)):
+            self._of[node] = self.add(Place("leaf", node.device or "", _size(node), i))
         for i, node in enumerate(roots):
-            if node not in self._places:
+            if node not in self._of:
                 assert node.device is not None, node
-                self._add(node, Place("result", node.device, _size(node), i))
-        users = _users(groups)
-        results = set(roots)
-        for gr in groups:
-            for task in bd.build(gr, _external(gr, results, users)):
-                self._task(task)
-        self._place_temporaries()
+                self._of[node] = self.add(Place("result", node.device, _size(node), i))
 
-    def _add(self, node: Node, where: Place) -> int:
-        self._places[node] = len(self.plan.places)
-        self.plan.places.append(where)
-        return self._places[node]
+    def add(self, where: Place) -> int:
+        self.all.append(where)
+        return len(self.all) - 1
 
-    def _place_of(self, node: Node) -> int:
-        found = self._places.get(node)
-        if found is None:
-            found = self._add(node, Place("temporary", self._where(node), _size(node)))
-        return found
-
-    def _where(self, node: Node) -> str:
+    def device(self, node: Node) -> str:
+        """Where a node is computed."""
         return self._device.get(node) or node.device or ""
 
-    def _task(self, task: bd.Task) -> None:
-        if isinstance(task, bd.Transfer):
-            pair = [self._place_of(task.node), self._place_of(task.source)]
-            self.plan.steps.append(Step(task.node.device or "", -1, pair))
-            self.kernels.append(None)
-            return
-        if isinstance(task, bd.Sort):
-            self._sort(task)
-            return
-        device = next(filter(None, map(self._where, task.buffers)))
-        kernel, code, work_ns = self._made(task, device)
-        self.plan.steps.append(
-            Step(device, code, [self._place_of(n) for n in task.buffers], work_ns)
-        )
-        self.kernels.append(kernel)
+    def __getitem__(self, node: Node) -> int:
+        """The number of the node's place."""
+        found = self._of.get(node)
+        if found is None:
+            place = Place("temporary", self.device(node), _size(node))
+            found = self._of[node] = self.add(place)
+        return found
 
-    def _made(self, task: bd.Launch, device: str) -> tuple[ln.Kernel, int, int]:
-        """(scheduled kernel, number of its code, expected nanoseconds); each form is made once."""
+
+class _Planner:
+    """Turns tasks into steps; a kernel that occurs again is scheduled, lowered and printed once."""
+
+    def __init__(self, places: _Places, targets: dict[str, Target]) -> None:
+        self._places, self._targets = places, targets
+        self._codes: dict[str, int] = {}
+        self._forms: dict[Hashable, tuple[int, int]] = {}
+        self._made: list[Code] = []
+        self._steps: list[Step] = []
+        self._kernels: dict[int, ln.Kernel] = {}
+
+    def finished(self, replaced: Sequence[tuple[int, int]]) -> Planned:
+        """The plan of all tasks; `replaced` as `make_plan` takes it."""
+        plan = Plan(self._made, self._steps, self._places.all)
+        _place_temporaries(plan)
+        planned = Planned(plan, self._kernels)
+        _take_over(planned, replaced)
+        return planned
+
+    def add(self, task: bd.Task) -> None:
+        if isinstance(task, bd.Transfer):
+            pair = [self._places[task.node], self._places[task.source]]
+            self._steps.append(Step(task.node.device or "", -1, pair))
+        elif isinstance(task, bd.Sort):
+            self._sort(task)
+        else:
+            device = next(filter(None, map(self._places.device, task.buffers)))
+            code, work_ns = self._launch(task, device)
+            buffers = [self._places[n] for n in task.buffers]
+            self._steps.append(Step(device, code, buffers, work_ns))
+
+    def _launch(self, task: bd.Launch, device: str) -> tuple[int, int]:
+        """(number of the kernel's code, expected nanoseconds); each form is made once."""
         key = (device, form_of(task.kernel))
         known = self._forms.get(key)
         if known is None:
-            target = self.targets[device]
+            target = self._targets[device]
             kernel = schedule(task.kernel, target.machine)
             show("loops", lambda: ln.show(kernel))
             body, blocks = lower(kernel, target.machine)
             flops, work_ns = work_of(kernel)
             moved = sum(_size(n) for n in task.buffers)
             code = Code(kernel.name, "", blocks, flops, moved)
-            known = (kernel, self._code(code, body, target, len(task.buffers)), work_ns)
-            self._forms[key] = known
+            number = self._code(code, body, target, len(task.buffers))
+            self._kernels.setdefault(number, kernel)
+            known = self._forms[key] = (number, work_ns)
         return known
 
     def _sort(self, task: bd.Sort) -> None:
-        device = self._where(task.node)
+        device = self._places.device(task.node)
         axis, descending = task.node.arg
         body, blocks = lower_sort(task.node.shape, axis, task.source.dtype, descending=descending)
         rounds = max(1, task.node.shape[axis] - 1).bit_length()
         moved = _size(task.source) + 2 * _size(task.node)
         flops = task.node.size * rounds
-        code = self._code(Code(task.name, "", blocks, flops, moved), body, self.targets[device], 3)
-        spare = len(self.plan.places)
-        self.plan.places.append(Place("temporary", device, _size(task.node)))
-        buffers = [self._place_of(task.source), self._place_of(task.node), spare]
-        self.plan.steps.append(Step(device, code, buffers, 10 * flops))
-        self.kernels.append(None)
+        code = self._code(Code(task.name, "", blocks, flops, moved), body, self._targets[device], 3)
+        spare = self._places.add(Place("temporary", device, _size(task.node)))
+        buffers = [self._places[task.source], self._places[task.node], spare]
+        self._steps.append(Step(device, code, buffers, 10 * flops))
 
     def _code(self, code: Code, body: Region, target: Target, buffers: int) -> int:
         """Give `code` its text; the number under which the plan has it, or had it already."""
@@ -266,60 +281,66 @@ class Planner:
         show("asm", lambda: target.assembly(code.text))
         found = self._codes.get(code.text)
         if found is None:
-            found = self._codes[code.text] = len(self.plan.codes)
-            self.plan.codes.append(code)
+            found = self._codes[code.text] = len(self._made)
+            self._made.append(code)
         return found
 
-    def take_over(self, replaced: Sequence[tuple[int, int]]) -> None:
-        """Let results lie where the leaves they replace lay, where that is safe."""
-        at = {(p.kind, p.number): i for i, p in enumerate(self.plan.places)}
-        taken: set[int] = set()
-        for root, leaf in replaced:
-            new, old = at.get(("result", root)), at.get(("leaf", leaf))
-            if new is None or old is None or old in taken:
-                continue
-            if self._can_take_over(new, old):
-                taken.add(old)
-                self.plan.places[new].inside = leaf
 
-    def _can_take_over(self, new: int, old: int) -> bool:
-        steps = self.plan.steps
-        if self.plan.places[new].size_bytes != self.plan.places[old].size_bytes:
-            return False
-        uses = [i for i, s in enumerate(steps) if new in s.buffers]
-        reads = [i for i, s in enumerate(steps) if old in s.buffers]
-        if not uses or (reads and reads[-1] > uses[0]):
-            return False
-        if not reads or reads[-1] < uses[0]:
-            return True
-        kernel = self.kernels[uses[0]]
-        buffers = steps[uses[0]].buffers
-        if kernel is None or len(kernel.nests) != 1 or kernel.outer:
-            return False
-        slot = {b: kernel.buffers[i] for i, b in enumerate(buffers)}
-        nest = kernel.nests[0]
-        where = [s.index for s in (*nest.stores, *nest.inner) if s.slot == slot[new]]
-        loads = [load.index for load in nest.loads() if load.slot == slot[old]]
-        return len(where) == 1 and all(index == where[0] for index in loads)
+def _take_over(planned: Planned, replaced: Sequence[tuple[int, int]]) -> None:
+    """Let results lie where the leaves they replace lay, where that is safe."""
+    places = planned.plan.places
+    at = {(p.kind, p.number): i for i, p in enumerate(places)}
+    taken: set[int] = set()
+    for root, leaf in replaced:
+        new, old = at.get(("result", root)), at.get(("leaf", leaf))
+        if new is None or old is None or old in taken:
+            continue
+        if _can_take_over(planned, new, old):
+            taken.add(old)
+            places[new].inside = leaf
 
-    def _place_temporaries(self) -> None:
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for at, step in enumerate(self.plan.steps):
-            for b in step.buffers:
-                first.setdefault(b, at)
-                last[b] = at
-        for device in sorted({p.device for p in self.plan.places}):
-            mine = [
-                i for i, p in enumerate(self.plan.places)
-                if p.kind == "temporary" and p.device == device and i in first
-            ]  # fmt: skip
-            lives = [Lifetime(self.plan.places[i].size_bytes, first[i], last[i]) for i in mine]
-            offsets, total = place(lives)
-            for i, offset in zip(mine, offsets, strict=True):
-                self.plan.places[i].offset = offset
-            if total:
-                self.plan.arenas[device] = total
+
+def _can_take_over(planned: Planned, new: int, old: int) -> bool:
+    """Whether every element of place `old` is read no later than that of `new` is written."""
+    steps, places = planned.plan.steps, planned.plan.places
+    if places[new].size_bytes != places[old].size_bytes:
+        return False
+    uses = [i for i, s in enumerate(steps) if new in s.buffers]
+    reads = [i for i, s in enumerate(steps) if old in s.buffers]
+    if not uses or (reads and reads[-1] > uses[0]):
+        return False
+    if not reads or reads[-1] < uses[0]:
+        return True
+    step = steps[uses[0]]
+    kernel = planned.kernels.get(step.code)
+    if kernel is None or len(kernel.nests) != 1 or kernel.outer:
+        return False
+    slot = {b: kernel.buffers[i] for i, b in enumerate(step.buffers)}
+    nest = kernel.nests[0]
+    where = [s.index for s in (*nest.stores, *nest.inner) if s.slot == slot[new]]
+    loads = [load.index for load in nest.loads() if load.slot == slot[old]]
+    return len(where) == 1 and all(index == where[0] for index in loads)
+
+
+def _place_temporaries(plan: Plan) -> None:
+    """Give temporaries their offsets, and each device its arena."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for at, step in enumerate(plan.steps):
+        for b in step.buffers:
+            first.setdefault(b, at)
+            last[b] = at
+    for device in sorted({p.device for p in plan.places}):
+        mine = [
+            i for i, p in enumerate(plan.places)
+            if p.kind == "temporary" and p.device == device and i in first
+        ]  # fmt: skip
+        lives = [Lifetime(plan.places[i].size_bytes, first[i], last[i]) for i in mine]
+        offsets, total = place(lives)
+        for i, offset in zip(mine, offsets, strict=True):
+            plan.places[i].offset = offset
+        if total:
+            plan.arenas[device] = total
 
 
 def _devices(order: Sequence[Node]) -> dict[Node, str]:

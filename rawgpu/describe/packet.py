@@ -242,8 +242,12 @@ class Packet(Value):
         values = self.__dict__
         whole = about.key
         try:
-            for item in about.fields:
-                whole |= item.encode(values[item.name])
+            for (name, low, mask, plain), item in zip(self._readers, about.fields, strict=True):
+                value = values[name]
+                if plain is None and type(value) is int and 0 <= value <= mask:
+                    whole |= value << low
+                else:
+                    whole |= item.encode(value)
             dwords = about.dwords
             rest = b""
             if about.tail is not None:

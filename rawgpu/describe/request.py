@@ -21,13 +21,23 @@ from __future__ import annotations
 
 import enum
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Self, dataclass_transform, get_args, get_origin
 
 from rawgpu.describe import evidence as ledger
-from rawgpu.describe.field import DecodeError, EncodingError
+from rawgpu.describe.codec import (
+    ArrayCodec,
+    BytesCodec,
+    Codec,
+    Flat,
+    Member,
+    NestedCodec,
+    Pointer,
+    ScalarCodec,
+    flat_or_none,
+)
+from rawgpu.describe.field import EncodingError
 from rawgpu.describe.value import DeclarationError, Value, annotations_of, show
 
 U8 = Annotated[int, "B"]
@@ -37,146 +47,13 @@ U64 = Annotated[int, "Q"]
 I32 = Annotated[int, "i"]
 I64 = Annotated[int, "q"]
 
-_WIDTHS = {"B": 1, "H": 2, "I": 4, "Q": 8, "b": 1, "h": 2, "i": 4, "q": 8}
 
+def pointer(item: Any, *, count: str | int = 1, per: int = 1, default: Any = None) -> Any:
+    """A U64 field that holds the address of `count` items, a number or a field's name.
 
-class Codec:
-    """How values of one C type stand in memory: size and alignment in bytes, and both ways."""
-
-    size: int
-    align: int
-
-    def encode(self, value: Any) -> bytes:
-        raise NotImplementedError
-
-    def decode(self, raw: bytes) -> Any:
-        raise NotImplementedError
-
-
-class ScalarCodec(Codec):
-    """An integer, an enumeration or flags. An unheard-of number stays a plain int: it is data."""
-
-    def __init__(self, code: str, kind: type) -> None:
-        if code not in _WIDTHS:
-            raise DeclarationError(f"{code!r} is none of the C codes {' '.join(_WIDTHS)}")
-        self.size = self.align = _WIDTHS[code]
-        self.code = code
-        self.kind = kind
-        self._struct = struct.Struct("<" + code)
-
-    def encode(self, value: Any) -> bytes:
-        try:
-            return self._struct.pack(value)
-        except struct.error:
-            bits = f"{8 * self.size} {'signed' if self.code.islower() else 'unsigned'} bits"
-            raise EncodingError(f"is {show(value)}, and has {bits}") from None
-
-    def decode(self, raw: bytes) -> Any:
-        number = self._struct.unpack(raw)[0]
-        if self.kind is int:
-            return number
-        try:
-            return self.kind(number)
-        except ValueError:
-            return number
-
-
-class BytesCodec(Codec):
-    """Characters or other bytes; shorter ones are filled up with zeros."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.align = size, 1
-
-    def encode(self, value: Any) -> bytes:
-        if not isinstance(value, (bytes, bytearray)) or len(value) > self.size:
-            raise EncodingError(f"is {value!r}, not at most {self.size} bytes")
-        return bytes(value).ljust(self.size, b"\0")
-
-    def decode(self, raw: bytes) -> Any:
-        return raw
-
-
-class NestedCodec(Codec):
-    """A Struct or a Union."""
-
-    def __init__(self, kind: type[Struct] | type[Union]) -> None:
-        self.kind = kind
-        self.size, self.align = kind.about.size, kind.about.align
-
-    def encode(self, value: Any) -> bytes:
-        if not isinstance(value, self.kind):
-            raise EncodingError(f"is {value!r}, no {self.kind.__name__}")
-        return value.encode()
-
-    def decode(self, raw: bytes) -> Any:
-        return self.kind.decode(raw)
-
-
-class ArrayCodec(Codec):
-    """A fixed number of items in a row; fewer are filled up with zeros."""
-
-    def __init__(self, item: Codec, count: int) -> None:
-        self.item, self.count = item, count
-        self.size, self.align = item.size * count, item.align
-
-    def encode(self, value: Any) -> bytes:
-        if not isinstance(value, (tuple, list)) or len(value) > self.count:
-            raise EncodingError(f"is {value!r}, not at most {self.count} items")
-        return b"".join(map(self.item.encode, value)).ljust(self.size, b"\0")
-
-    def decode(self, raw: bytes) -> Any:
-        step = self.item.size
-        return tuple(self.item.decode(raw[i : i + step]) for i in range(0, len(raw), step))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Member:
-    """One field of a struct, where it stands."""
-
-    name: str
-    offset: int
-    codec: Codec
-    points: Pointer | None = None
-
-    @property
-    def size(self) -> int:
-        return self.codec.size
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pointer:
-    """What a 64-bit address field points to: `count` items, or as many as the field `count` says.
-
-    `item` is a Struct, a C code, or `bytes`. The recorder saves that memory before and after.
+    Where the field counts something smaller, `per` of them make an item.
     """
-
-    item: Any
-    count: str | int = 1
-    default: Any = None
-
-    @property
-    def item_size(self) -> int:
-        if isinstance(self.item, str):
-            return _WIDTHS[self.item]
-        return 1 if self.item is bytes else int(self.item.about.size)
-
-    def size_bytes(self, owner: Value) -> int:
-        """How many bytes the pointer of `owner` covers."""
-        count = self.count if isinstance(self.count, int) else getattr(owner, self.count)
-        return self.item_size * int(count)
-
-    def decode(self, raw: bytes) -> Any:
-        """The items in `raw`: a tuple of values, or bytes."""
-        if self.item is bytes:
-            return raw
-        if isinstance(self.item, str):
-            return struct.unpack(f"<{len(raw) // self.item_size}{self.item}", raw)
-        return ArrayCodec(NestedCodec(self.item), len(raw) // self.item_size).decode(raw)
-
-
-def pointer(item: Any, *, count: str | int = 1, default: Any = None) -> Any:
-    """A U64 field that holds the address of `count` items, a number or a field's name."""
-    return Pointer(item=item, count=count, default=default)
+    return Pointer(item=item, count=count, per=per, default=default)
 
 
 class Special(enum.Enum):
@@ -212,6 +89,8 @@ class About:
     members: tuple[Member, ...]
     flexible: Member | None = None
     answer: Member | None = None
+    flat: Flat | None = None
+    """The fast way to pack it, if it has one."""
     magic: int = 0
     nr: int = 0
     direction: str = ""
@@ -288,8 +167,10 @@ class Struct(Value):
     def encode(self) -> bytes:
         """The bytes that the kernel sees."""
         about = self.about
-        raw = bytearray(about.size)
         values = self.__dict__
+        if about.flat is not None and (packed := about.flat.encode(values)) is not None:
+            return packed
+        raw = bytearray(about.size)
         for member in about.members:
             try:
                 raw[member.offset : member.offset + member.size] = member.codec.encode(
@@ -313,6 +194,8 @@ class Struct(Value):
         raw = bytes(raw)
         if len(raw) < about.size:
             raw = raw.ljust(about.size, b"\0")
+        if about.flat is not None:
+            return cls._from(about.flat.decode(raw[: about.size]))
         values = {m.name: m.codec.decode(raw[m.offset : m.offset + m.size]) for m in about.members}
         if about.flexible is not None:
             codec, rest = about.flexible.codec, raw[about.size :]
@@ -410,6 +293,7 @@ def _lay_out(
         members=tuple(members.values()),
         flexible=ends[Special.FLEXIBLE],
         answer=reply,
+        flat=None if special else flat_or_none(tuple(members.values()), size),
         source=source or (base or family).source,
         evidence=evidence or (base or family).evidence or ledger.NONE_YET,
         **facts,
@@ -435,20 +319,21 @@ class Union:
             memory: MemoryFault = MemoryFault()
             signal: SignalAge = SignalAge()
 
-    `Payload(signal=SignalAge(age=3)).signal.age`. Kept as its bytes; none given: all zero.
+    `Payload(signal=SignalAge(age=3)).signal.age`. Kept as its bytes; none given: all zero. Without
+    `c`, C has no name for it, and its members stand in the struct around it.
     """
 
     about: ClassVar[About]
     _codecs: ClassVar[dict[str, Codec]] = {}
     raw: bytes
 
-    def __init_subclass__(cls, *, anonymous: bool = False) -> None:
+    def __init_subclass__(cls, *, c: str = "") -> None:
         hints = annotations_of(cls)
         cls._codecs = {name: codec_of(f"{cls.__name__}.{name}", h) for name, h in hints.items()}
         align = max(codec.align for codec in cls._codecs.values())
         cls.about = About(
             name=cls.__name__,
-            c="" if anonymous else cls.__name__,
+            c=c,
             size=_up(max(codec.size for codec in cls._codecs.values()), align),
             align=align,
             members=tuple(Member(name=n, offset=0, codec=k) for n, k in cls._codecs.items()),
@@ -570,9 +455,3 @@ def describe(kind: type[Struct]) -> str:
         head += f", {about.direction} {chr(about.magic)!r} {about.nr:#x} = {about.number:#010x}"
     lines = [f"  {m.offset:#06x} {m.size:4} {m.name}" for m in about.members]
     return "\n".join([head, *lines, f"  source: {about.source}"])
-
-
-def require(raw: bytes, size: int, what: str) -> None:
-    """Raise DecodeError unless `raw` has at least `size` bytes."""
-    if len(raw) < size:
-        raise DecodeError(f"{what} has {size} bytes, here are {len(raw)}")

@@ -63,6 +63,8 @@ CONVERSIONS: Mapping[str, str] = {
     "norm_u16": "x in [0, 1] as 16 bits unsigned, 1.0 being 65535",
     "sat_i16": "the integer x clamped to 16 bits signed",
     "sat_u16": "the integer x clamped to 16 bits unsigned",
+    "to_u8": "the float x as 8 bits unsigned, by the rounding mode, clamped",
+    "sat_i8": "the integer x clamped to 8 bits signed",
     "sat_u8": "the integer x clamped to 8 bits unsigned",
 }
 """Numbers from one type to another."""
@@ -145,8 +147,11 @@ BITS: Mapping[str, str] = {
     "sad_u16": "sum of absolute differences of two halves, plus z",
     "masked_sad_u8": "sad_u8 of the bytes whose reference is not zero",
     "lerp_u8": "averages of 4 bytes, rounded by bit 0 of z's bytes",
-    "dot": "dot(a, b, c, kind): c plus the products of the parts of a and b",
-    "packed": "packed(kind, word, a, b, ...): the word on both halves",
+    "dot": "dot(a, b, c, kind[, kind of b]): c plus the products of the parts of a and b",
+    "halves": "halves(x): x for both 16-bit halves, of the operands' halves by op_sel and op_sel_hi",
+    "words": "words(x): x for both 32-bit halves, of the operands' words by op_sel and op_sel_hi",
+    "pairs": "pairs(a, b): a word of a, by op_sel, below a word of b, by op_sel_hi",
+    "truth_table": "truth_table(a, b, c): bit by bit, by the instruction's 8-bit table",
     "mix": "mix(x, i): source i of a mixed-precision fma as float32, by op_sel",
 }
 """Bits, fields and packed parts."""
@@ -267,6 +272,7 @@ STATE: Mapping[str, str] = {
     "m0": "register M0",
     "pc": "the address of the next instruction",
     "lane": "this lane's number",
+    "address": "where a memory instruction points, from all that its format adds up",
     "imm": "the constant in the instruction, as encoded",
     "offset0": "first offset of an LDS instruction with two",
     "offset1": "second offset of an LDS instruction with two",

@@ -210,7 +210,7 @@ class CtxOutPstate(AmdgpuStruct, c="-"):
     _pad: U32 = 0
 
 
-class CtxOut(Union):
+class CtxOut(Union, c="drm_amdgpu_ctx_out"):
     """What Ctx answers, by operation."""
 
     alloc: CtxOutAlloc = CtxOutAlloc()

@@ -148,7 +148,7 @@ class VideoCap(AmdgpuStruct, c="-"):
     type: U32 = 0
 
 
-class InfoArguments(Union, anonymous=True):
+class InfoArguments(Union):
     """What a query needs to know."""
 
     mode_crtc: IdAndPad = IdAndPad()

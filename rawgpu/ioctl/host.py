@@ -1,7 +1,8 @@
 """The real kernel: libc through cffi in ABI mode, so that installing needs no compiler.
 
 Interrupted calls are made again, with the struct that the kernel left: KFD writes the time that is
-left, and how far it came, into it. Everything else that fails is raised, decoded.
+left, and how far it came, into it. So are, for a while, calls that the kernel asks to try again.
+Everything else that fails is raised, decoded.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ MADV_DONTFORK = 10
 
 INTERRUPTS = 10_000
 """How often one call is made again. Signals that keep coming faster than it can finish end it."""
+
+AGAINS, AGAIN_S = 100, 1e-3
+"""How often, and after how long, a call is made again that gave EAGAIN: the kernel has to wait for
+pages or another process. Source: libhsakmt's kmtIoctl, libdrm's drmIoctl, which never give up.
+"""
 
 SPINS = 64
 """Calls of `pause` before the first sleep, which costs 50 µs and more."""
@@ -81,14 +87,13 @@ class HostPort:
         ffi.memmove(argument, sent, len(sent))
         number = request.number
         ioctl = self._libc.ioctl
-        if ioctl(fd, number, argument) < 0:
-            result = -1
-            if self._libc.errno == errnos.EINTR:
-                result = self._restarted(lambda: ioctl(fd, number, argument))
-            if result < 0:
-                errno = self._libc.errno
-                left = request.answered(ffi.buffer(argument, len(sent))[:])
-                raise refused(request, errno, why=_progress(request, left))
+        result = ioctl(fd, number, argument)
+        if result < 0 and self._libc.errno in (errnos.EINTR, errnos.EAGAIN):
+            result = self._restarted(lambda: ioctl(fd, number, argument))
+        if result < 0:
+            errno = self._libc.errno
+            left = request.answered(ffi.buffer(argument, len(sent))[:])
+            raise refused(request, errno, why=_progress(request, left))
         return request.answered(ffi.buffer(argument, len(sent))[:])
 
     def mmap(
@@ -163,9 +168,16 @@ class HostPort:
         return time.monotonic_ns()
 
     def _restarted(self, call: Callable[[], int]) -> int:
+        """The first result that is neither an interrupt nor "try again", within limits."""
+        again = 0
         for _ in range(INTERRUPTS):
             result = call()
-            if result >= 0 or self._libc.errno != errnos.EINTR:
+            if result >= 0:
+                break
+            if self._libc.errno == errnos.EAGAIN and again < AGAINS:
+                again += 1
+                time.sleep(AGAIN_S)
+            elif self._libc.errno != errnos.EINTR:
                 break
         return result
 

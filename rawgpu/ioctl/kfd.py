@@ -369,7 +369,7 @@ class SignalEventData(KfdStruct, c="kfd_hsa_signal_event_data"):
     last_event_age: U64 = 0
 
 
-class EventPayload(Union, anonymous=True):
+class EventPayload(Union):
     """What an event has to say, by its type."""
 
     memory_exception_data: MemoryExceptionData = MemoryExceptionData()
@@ -486,7 +486,7 @@ class SetCuMask(KfdRequest, nr=0x1A, direction="W"):
 
     queue_id: U32
     num_cu_mask: U32
-    cu_mask_ptr: U64  # num_cu_mask / 32 dwords
+    cu_mask_ptr: U64 = pointer("I", count="num_cu_mask", per=32)
 
 
 class GetQueueWaveState(KfdRequest, nr=0x1B):

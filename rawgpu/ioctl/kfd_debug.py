@@ -328,7 +328,7 @@ class DbgTrapDeviceSnapshot(KfdStruct, c="kfd_ioctl_dbg_trap_device_snapshot_arg
     entry_size: U32 = 0
 
 
-class DbgTrapArguments(Union, anonymous=True):
+class DbgTrapArguments(Union):
     """What an operation of DbgTrap needs."""
 
     enable: DbgTrapEnable = DbgTrapEnable()
@@ -466,7 +466,7 @@ class ProfilerVersion(KfdStruct, c="-"):
     version: U32 = 0
 
 
-class ProfilerArguments(Union, anonymous=True):
+class ProfilerArguments(Union):
     """What an operation of Profiler needs."""
 
     pc_sample: PcSampleArguments = PcSampleArguments()

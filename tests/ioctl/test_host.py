@@ -57,8 +57,21 @@ def test_interrupts_without_end_end() -> None:
     assert len(libc.calls) == host.INTERRUPTS + 1
 
 
+def test_a_kernel_that_says_try_again_is_asked_again_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host, "AGAIN_S", 0)
+    libc = FakeLibc(errno.EAGAIN, errno.EINTR, errno.EAGAIN, 0)
+    assert HostPort(libc).ioctl(3, MAP) == MAP
+    assert len(libc.calls) == 4
+    libc = FakeLibc(*[errno.EAGAIN] * 1000)
+    with pytest.raises(KernelCallFailed, match="EAGAIN"):
+        HostPort(libc).ioctl(3, MAP)
+    assert len(libc.calls) == host.AGAINS + 2
+
+
 @pytest.mark.parametrize(
-    "number", [errno.ENOMEM, errno.EAGAIN, errno.EBUSY, errno.EINVAL, errno.ENODEV, errno.EPERM]
+    "number", [errno.ENOMEM, errno.EBUSY, errno.EINVAL, errno.ENODEV, errno.EPERM]
 )
 def test_a_refused_ioctl_carries_the_request_and_the_errno(number: int) -> None:
     with pytest.raises(KernelCallFailed) as caught:

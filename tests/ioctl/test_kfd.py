@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rawgpu.describe.abi import answer_to
+from rawgpu.describe.request import Struct
 from rawgpu.ioctl import kfd, kfd_debug
 from rawgpu.ioctl.kfd import (
     KFD_1_11,
@@ -119,6 +122,38 @@ def test_constants_are_the_kernels() -> None:
     assert constants["KFD_MAX_QUEUE_PERCENTAGE"] == kfd.MAX_QUEUE_PERCENTAGE
     assert constants["KFD_MAX_QUEUE_PRIORITY"] == kfd.MAX_QUEUE_PRIORITY
     assert constants["NUM_OF_SUPPORTED_GPUS"] == kfd.NODES_IN_OLD_APERTURES
+
+
+STRUCTS = sorted(
+    {item for abi in (*kfd.KFD_VERSIONS.values(), KFD_OUT_OF_TREE) for item in abi},
+    key=lambda item: item.__name__,
+)
+
+
+def named_bytes(kind: type[Struct]) -> bytes:
+    """Ones where a field is, zeros in the holes that C leaves."""
+    mask = bytearray(kind.about.size)
+    for member in kind.about.members:
+        mask[member.offset : member.offset + member.size] = b"\xff" * member.size
+    return bytes(mask)
+
+
+@given(st.sampled_from(STRUCTS), st.binary(min_size=256, max_size=256))
+def test_whatever_a_kernel_writes_is_decoded_and_comes_back(
+    kind: type[Struct], noise: bytes
+) -> None:
+    raw = bytes(a & b for a, b in zip(named_bytes(kind), noise * 2, strict=False))
+    value = kind.decode(raw)
+    assert value.encode() == raw
+    assert kind.decode(value.encode()) == value
+    assert kind.__name__ in repr(value)
+
+
+def test_a_pointer_may_count_smaller_things() -> None:
+    [(member, address, size)] = kfd.SetCuMask(
+        queue_id=1, num_cu_mask=96, cu_mask_ptr=0x1000
+    ).pointers()
+    assert (member.name, address, size) == ("cu_mask_ptr", 0x1000, 12)
 
 
 def test_requests_print_what_they_ask() -> None:

@@ -97,6 +97,8 @@ class Printer:
     def _hwreg(self, value: int) -> str:
         register, offset, size = value & 63, value >> 6 & 31, (value >> 11) + 1
         name = self._hwregs.get(register, str(register))
+        if register not in self._hwregs and "gfx12" in self.lineage:
+            return f"{value:#x}"
         return f"hwreg({name})" if (offset, size) == (0, 32) else f"hwreg({name}, {offset}, {size})"
 
     def _sendmsg(self, value: int) -> str:
@@ -267,6 +269,12 @@ class Printer:
         if not op_sel or (self.true16 and (name == "v_cndmask_b16" or instruction.format == "vinterp")):
             return
         bits = [op_sel >> "abc".index(role) & 1 for role in sources]
+        if "gfx12" in self.lineage and name in _BYTE_SELECT_SOURCE:
+            yield f"byte_sel:{(op_sel & 1) << 1 | op_sel >> 1 & 1}"
+            return
+        if "gfx12" in self.lineage and name in _BYTE_SELECT_RESULT:
+            yield f"byte_sel:{op_sel >> 2}"
+            return
         if name.startswith("v_permlane"):
             bits = bits[:2]
         elif instruction.row.format != "vopc" or not (
@@ -352,12 +360,22 @@ class Printer:
         parts = []
         for role, _, _ in self._parsed(instruction):
             parts.append(operands[role].text)
+        if "prefetch" in instruction.name:
+            return self._prefetch(instruction, parts)
         if "atc_probe" in instruction.name:
             parts.insert(0, str(instruction.get("sdata")))
         text = f"{instruction.name} {', '.join(parts)}"
         if "base" in operands:
             text += self._smem_offset(instruction)
         return text + self._cache_bits(instruction)
+
+    def _prefetch(self, instruction: MachineInstruction, parts: list[str]) -> str:
+        register = self.decoder.scalar(instruction.get("soffset"))
+        assert register is not None
+        offset = instruction.offset
+        shown = f"-{-offset:#x}" if offset < 0 else f"{offset:#x}"
+        parts += [shown, register.text, str(instruction.get("sdata"))]
+        return f"{instruction.name} {', '.join(parts)}"
 
     def _smem_offset(self, instruction: MachineInstruction) -> str:
         get, offset = instruction.get, instruction.offset
@@ -513,6 +531,13 @@ def _export_target(target: int) -> str:
     return f"pos{target - 12}" if target < 20 else f"param{target - 32}"
 
 
+_BYTE_SELECT_SOURCE = frozenset(
+    ("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_f16_fp8", "v_cvt_f16_bf8")
+)
+_BYTE_SELECT_RESULT = frozenset(
+    ("v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32", "v_cvt_sr_fp8_f16", "v_cvt_sr_bf8_f16")
+)
+"""Conversions whose op_sel bits choose one of four bytes."""
 _SKIPS = ("SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4")
 _SYSTEM_OPERATIONS = {
     1: "SYSMSG_OP_ECC_ERR_INTERRUPT",
@@ -535,11 +560,14 @@ def _delay_name(value: int) -> str:
 
 def _temporal_hint(name: str, th: int, scope: int) -> str:
     if "atomic" in name:
-        return {1: "TH_ATOMIC_RETURN", 2: "TH_ATOMIC_NT", 3: "TH_ATOMIC_NT_RETURN"}.get(th, hex(th))
+        if th & 4:
+            cascades = {4: "TH_ATOMIC_CASCADE_RT", 6: "TH_ATOMIC_CASCADE_NT"}
+            return cascades.get(th, f"{th:#x}") if scope >= 2 else f"{th:#x}"
+        return ("", "TH_ATOMIC_RETURN", "TH_ATOMIC_NT", "TH_ATOMIC_NT_RETURN")[th]
     kind = "STORE" if "store" in name else "LOAD"
-    hints = ("RT", "NT", "HT", "BYPASS", "RT_NT", "NT_RT", "NT_HT", "NT_WB")
-    hint = hints[th]
-    return f"TH_{kind}_{hint}"
+    third = "BYPASS" if scope == 3 else {"LOAD": "LU", "STORE": "RT_WB"}[kind]
+    hints = ("RT", "NT", "HT", third, "RT_NT", "NT_RT", "NT_HT", "NT_WB")
+    return f"TH_{kind}_{hints[th]}"
 
 
 def _swizzle(offset: int) -> str:

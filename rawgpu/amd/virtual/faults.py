@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rawgpu.amd.virtual.dispatch import Access, Client, GpuPageFault, HaltCause, WaveHalted
+from rawgpu.amd.spec.hardware import Feature
 from rawgpu.ioctl import kfd
 
 if TYPE_CHECKING:
@@ -96,4 +97,20 @@ def reset_lines(place: Place) -> list[str]:
         f"{head}GPU reset succeeded, trying to resume",
         f"{head}VRAM is lost due to GPU reset!",
         f"{head}GPU reset(1) succeeded!",
+    ]
+
+
+def preemption_lines(queue: Queue) -> list[str]:
+    """The kernel log when a queue does not leave the hardware."""
+    head = f"amdgpu 0000:{bus(queue.gpu.place)}: amdgpu: "
+    doorbell = f"0x{0x1000 + queue.bit * 2:x}"
+    if Feature.MES in queue.gpu.board.hardware.features:
+        return [
+            f"{head}MES failed to respond to msg=REMOVE_QUEUE",
+            f"{head}failed to remove hardware queue from MES, doorbell={doorbell}",
+            f"{head}MES might be in unrecoverable state, issue a GPU reset",
+        ]
+    return [
+        f"{head}The cp might be in an unrecoverable state due to an unsuccessful queues preemption",
+        f"{head}Failed to evict process queues",
     ]

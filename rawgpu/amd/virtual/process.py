@@ -50,6 +50,10 @@ class Buffer:
     mapped: list[Taken] = field(default_factory=list)
     queues: int = 0
     """Queues that use it."""
+    offset: int = 0
+    """Where in the extent it begins."""
+    adopted: int = 0
+    """Of user memory that was not the machine's: its address."""
 
     @property
     def handle(self) -> int:

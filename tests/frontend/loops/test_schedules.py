@@ -75,13 +75,12 @@ class Sample:
 
 def sample(name: str) -> Sample:
     node = engine.base(GRAPHS[name]().node)
-    planner = plan_graph([node], {DEVICE: engine.opened(DEVICE).target})
-    (kernel,) = planner.kernels
-    assert kernel is not None
+    planned = plan_graph([node], {DEVICE: engine.opened(DEVICE).target})
+    (kernel,) = planned.kernels.values()
     assert len(kernel.nests) == 1
     assert not kernel.outer
     _, leaves = signature([node])
-    places = [planner.plan.places[b] for b in planner.plan.steps[0].buffers]
+    places = [planned.plan.places[b] for b in planned.plan.steps[0].buffers]
     buffers = [leaves[p.number].storage if p.kind == "leaf" else None for p in places]
     plain = replace(kernel, nests=(replace(kernel.nests[0], steps=()),))
     expected = reference.storage_of(reference.evaluate(node), node.dtype)

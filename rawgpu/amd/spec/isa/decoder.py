@@ -164,6 +164,9 @@ class Decoder:
             column = row.opcodes.at(self.lineage)
             if column is not None and column.opcode is not None:
                 self._add_row(row, self._name(row), column.opcode)
+        self._scaled = {o: row for row, _, o in self.rows.values() if row.format == "mfma_scale"}
+        if self._scaled:
+            self._add_scaled()
         self._vopd = {
             side: {
                 opcode: row
@@ -191,7 +194,7 @@ class Decoder:
 
     def _add_row(self, row: Instruction, name: str, opcode: int) -> None:
         self.rows[f"{row.format}:{name}"] = (row, name, opcode)
-        if row.format == "vopd":
+        if row.format in ("vopd", "mfma_scale"):
             return
         has_twin = "e64" in row.flags
         kind = "e32" if has_twin else ""
@@ -224,6 +227,25 @@ class Decoder:
         row = next(iter(self._vopd["x"].values()))
         form = Form(row, "v_dual", "vopd", "", encoding, (), {}, ready=True)
         self._dispatch.add(encoding.fixed_mask & 0xFFFFFFFF, encoding.fixed_value, form)
+
+    def _add_scaled(self) -> None:
+        """Scaled matrix multiplies: the first dword says only that; the opcode is in the third."""
+        encoding = formats.picture("mfma_scale", self.lineage)
+        assert encoding is not None
+        row = next(iter(self._scaled.values()))
+        form = Form(row, row.name, "mfma_scale", "", encoding, (), {}, ready=True)
+        form.pick = lambda word: self._scaled_key(encoding, word)
+        for opcode, row in self._scaled.items():
+            form.variants[str(opcode)] = Form(row, row.name, "mfma_scale", "", encoding, (), {})
+            self._complete(form.variants[str(opcode)])
+        low = (1 << 32) - 1
+        self._dispatch.add(encoding.fixed_mask & low, encoding.fixed_value & low, form)
+
+    def _scaled_key(self, encoding: Encoding, word: int) -> str:
+        opcode = encoding.get(word, "op")
+        if opcode not in self._scaled or not encoding.matches(word):
+            raise DecodeError(f"{self.family}: {word:#x} is no scaled matrix multiply")
+        return str(opcode)
 
     def _complete(self, form: Form) -> None:
         """Make the slots of a form that is met for the first time."""

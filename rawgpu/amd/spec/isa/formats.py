@@ -116,7 +116,7 @@ FORMATS: Mapping[str, Mapping[str, Encoding]] = {
         "gfx942": Encoding("111000 - op:7 nt lds sc1 sc0 idxen offen offset:12 | soffset:8 acc -:2 srsrc:5 vdata:8 vaddr:8"),
         "gfx10":  Encoding("111000 op[7] op[6:0] - lds dlc glc idxen offen offset:12 | soffset:8 tfe slc - srsrc:5 vdata:8 vaddr:8"),
         "gfx11":  Encoding("111000 op:8 -:3 glc dlc slc offset:12 | soffset:8 idxen offen tfe srsrc:5 vdata:8 vaddr:8"),
-        "gfx12":  Encoding("110001 00 - tfe op:8 -:6 nv soffset:7 | idxen offen format:7 th:3 scope:2 rsrc:9 - vdata:8 | offset:24 vaddr:8"),
+        "gfx12":  Encoding("110001 -:3 tfe op:8 -:6 nv soffset:7 | idxen offen format:7 th:3 scope:2 rsrc:9 - vdata:8 | offset:24 vaddr:8"),
     },
     "mtbuf": {
         "gfx9":   Encoding("111010 nfmt:3 dfmt:4 op:4 glc idxen offen offset:12 | soffset:8 tfe slc - srsrc:5 vdata:8 vaddr:8"),
@@ -124,7 +124,7 @@ FORMATS: Mapping[str, Mapping[str, Encoding]] = {
         "gfx942": Encoding("111010 nfmt:3 dfmt:4 op:4 sc0 idxen offen offset:12 | soffset:8 acc nt sc1 srsrc:5 vdata:8 vaddr:8"),
         "gfx10":  Encoding("111010 format:7 op[2:0] dlc glc idxen offen offset:12 | soffset:8 tfe slc op[3] srsrc:5 vdata:8 vaddr:8"),
         "gfx11":  Encoding("111010 format:7 op:4 glc dlc slc offset:12 | soffset:8 idxen offen tfe srsrc:5 vdata:8 vaddr:8"),
-        "gfx12":  Encoding("110001 10 - tfe op:8 -:6 nv soffset:7 | idxen offen format:7 th:3 scope:2 rsrc:9 - vdata:8 | offset:24 vaddr:8"),
+        "gfx12":  Encoding("110001 -:3 tfe op:8 -:6 nv soffset:7 | idxen offen format:7 th:3 scope:2 rsrc:9 - vdata:8 | offset:24 vaddr:8"),
     },
     "exp": {
         "gfx9":  Encoding("110001 -:13 vm done compr target:6 en:4 | vsrc3:8 vsrc2:8 vsrc1:8 vsrc0:8"),

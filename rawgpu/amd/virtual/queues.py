@@ -1,0 +1,240 @@
+"""Hardware queues: a ring, its pointers, its doorbell, and the work that is under way.
+
+An engine (`cp.py`, `aql.py`, `sdma.py`) is a generator that consumes the ring. What it starts and
+does not wait for, dispatches and end-of-pipe events, are `Job`s; the queue steps one of them or the
+engine, as the seed decides.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from rawgpu.amd.virtual.dispatch import Client, Misuse, Pause, Running, WaveHalted
+from rawgpu.ioctl.kfd import QueueType
+from rawgpu.virtual.faults import Strike
+from rawgpu.virtual.memory import peek, poke
+
+if TYPE_CHECKING:
+    from rawgpu.amd.virtual.gpu import Gpu
+    from rawgpu.amd.virtual.process import Buffer, Process
+    from rawgpu.amd.virtual.view import GpuView
+    from rawgpu.virtual.schedule import Chance
+
+Steps: TypeAlias = Generator[Pause, None, None]
+"""An engine or a part of it: each step does one thing, or says that it waits."""
+
+NEVER_RUNG = 0xFFFF_FFFF_FFFF_FFFF
+"""What a fresh doorbell slot holds, so that ringing it with 0 is seen."""
+SDMA_TYPES = (QueueType.SDMA, QueueType.SDMA_XGMI, QueueType.SDMA_BY_ENG_ID)
+
+
+@dataclass(kw_only=True)
+class Shape:
+    """What CREATE_QUEUE and UPDATE_QUEUE say."""
+
+    kind: QueueType
+    ring: int
+    ring_bytes: int
+    write_pointer: int
+    read_pointer: int
+    percentage: int
+    priority: int
+    eop: int = 0
+    eop_bytes: int = 0
+    save_area: int = 0
+    save_bytes: int = 0
+    control_bytes: int = 0
+    engine: int = 0
+
+    @property
+    def xcc(self) -> int:
+        """The XCC that a PM4 queue runs on, where there are several."""
+        return self.percentage >> 8 & 0xFF
+
+    @property
+    def unit(self) -> int:
+        """Bytes that the pointers count in."""
+        if self.kind in SDMA_TYPES:
+            return 1
+        return 64 if self.kind is QueueType.COMPUTE_AQL else 4
+
+
+@dataclass(eq=False)
+class Job:
+    """Work under way: a dispatch's waves, or an event that waits for the jobs before it."""
+
+    xcc: int
+    waves: Running | None = None
+    event: Callable[[], None] | None = None
+    slices: int = 0
+    stuck: bool = False
+
+
+@dataclass(eq=False)
+class Queue:
+    """One user queue on the hardware."""
+
+    id: int
+    process: Process
+    gpu: Gpu
+    view: GpuView
+    shape: Shape
+    doorbell: int
+    """Host address of its doorbell."""
+    bit: int
+    """Its doorbell's number in the process's page."""
+    chance: Chance
+    buffers: list[Buffer] = field(default_factory=list)
+    vmid: int = 8
+    wptr: int = 0
+    rptr: int = 0
+    rung: int = NEVER_RUNG
+    dead: str | None = None
+    active: bool = True
+    hung: bool = False
+    halts: list[WaveHalted] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    front: Steps | None = None
+    fetched: bytes = b""
+    """What was read of the ring from `rptr` on."""
+    cu_mask: tuple[int, ...] = ()
+
+    # Doorbell and pointers.
+
+    def look_at_doorbell(self) -> None:
+        """Take a new value, if the process rang."""
+        value = struct.unpack("<Q", peek(self.doorbell, 8))[0]
+        if value == self.rung:
+            return
+        self.rung = value
+        if self.shape.kind is QueueType.COMPUTE_AQL:
+            value += 1
+        memory = struct.unpack("<Q", self.view.read(self.shape.write_pointer, 8, Client.SDMA))[0]
+        self._check(value, memory)
+        self.wptr = value
+
+    def _check(self, value: int, memory: int) -> None:
+        ahead = (value - self.rptr) * self.shape.unit
+        aql = self.shape.kind is QueueType.COMPUTE_AQL
+        if memory < value or (memory != value and not aql):
+            raise Misuse(
+                f"queue {self.id}: the doorbell says {value}, the write pointer in memory {memory}; "
+                "store the pointer, fence, then ring"
+            )
+        if not 0 <= ahead <= self.shape.ring_bytes:
+            raise Misuse(
+                f"queue {self.id}: the doorbell says {value}, {ahead} bytes past the read pointer, "
+                f"and the ring has {self.shape.ring_bytes}"
+            )
+
+    def advance(self, units: int) -> None:
+        """The engine is past so much of the ring."""
+        self.rptr += units
+        self.fetched = self.fetched[units * self.shape.unit :]
+        self.view.write(self.shape.read_pointer, struct.pack("<Q", self.rptr), Client.SDMA)
+
+    def fetch(self, size_bytes: int) -> bool:
+        """Have so many bytes of the ring at `rptr` in `fetched`; False: not written yet.
+
+        The hardware reads ahead as it likes: as far as the seed decides.
+        """
+        if len(self.fetched) >= size_bytes:
+            return True
+        there = (self.wptr - self.rptr) * self.shape.unit
+        if there < size_bytes:
+            return False
+        ahead = there if self.chance.one_in(2) else size_bytes
+        start = (self.rptr * self.shape.unit + len(self.fetched)) % self.shape.ring_bytes
+        wanted = ahead - len(self.fetched)
+        first = min(wanted, self.shape.ring_bytes - start)
+        client = Client.SDMA if self.shape.kind in SDMA_TYPES else Client.COMMAND
+        self.fetched += self.view.read(self.shape.ring + start, first, client)
+        if wanted > first:
+            self.fetched += self.view.read(self.shape.ring, wanted - first, client)
+        return True
+
+    # Steps.
+
+    def stop(self, why: str) -> None:
+        """Never run again."""
+        if self.dead is None:
+            self.dead = why
+        self.jobs.clear()
+        self.front = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work that is not done."""
+        return bool(self.jobs) or self.rptr != self.wptr
+
+    def add_dispatch(self, waves: Running, xcc: int) -> None:
+        self.jobs.append(Job(xcc, waves=waves))
+
+    def add_event(self, event: Callable[[], None], xcc: int) -> None:
+        """`event` happens once every job before it is done."""
+        self.jobs.append(Job(xcc, event=event))
+
+    def dispatches_done(self, xcc: int | None = None) -> bool:
+        return not any(
+            job.waves is not None and (xcc is None or job.xcc == xcc) for job in self.jobs
+        )
+
+    def step(self) -> bool:
+        """Do one thing; False if everything waits."""
+        if self.dead is not None or not self.active or self.hung:
+            return False
+        choices: list[Job | None] = [None, *self._ready()]
+        if len(choices) > 1:
+            choices = self.chance.shuffled(choices)
+        return any(self._step_one(choice) for choice in choices)
+
+    def _ready(self) -> list[Job]:
+        ready = []
+        seen: set[int] = set()
+        for job in self.jobs:
+            if (job.waves is not None or job.xcc not in seen) and not job.stuck:
+                ready.append(job)
+            seen.add(job.xcc)
+        return ready
+
+    def _step_one(self, job: Job | None) -> bool:
+        if job is None:
+            return self.front is not None and next(self.front) is Pause.SLICE
+        if job.event is not None:
+            self.jobs.remove(job)
+            job.event()
+            return True
+        assert job.waves is not None
+        try:
+            pause = next(job.waves)
+        except StopIteration:
+            self.jobs.remove(job)
+            return True
+        except WaveHalted as halt:
+            job.stuck = True
+            self.gpu.wave_halted(self, halt)
+            return True
+        job.slices += 1
+        self.gpu.machine.slice_ran(job.slices)
+        return pause is Pause.SLICE
+
+    def strike(self) -> bool:
+        """Count a packet; True if a planted fault strikes and the packet is not run."""
+        struck = self.gpu.machine.faults.at_packet(self.gpu.number)
+        if struck is None:
+            return False
+        if struck is Strike.HANG:
+            self.hung = True
+        elif struck is Strike.ECC:
+            self.gpu.machine.memory_error(self.gpu)
+        else:
+            self.gpu.reset()
+        return True
+
+
+def ring_doorbell(address: int, value: int) -> None:
+    """A store to a doorbell as a process makes it; for tests."""
+    poke(address, struct.pack("<Q", value))
