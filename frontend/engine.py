@@ -167,7 +167,7 @@ def to_host(node: Node) -> np.ndarray[Any, Any]:
 
 _SAME_STORAGE = (Op.RESHAPE, Op.DETACH, Op.CONTIGUOUS)
 KEPT_FORMS = 1024
-"""Graph forms whose plans stay ready to run; the quarter used longest ago goes when there are more."""
+"""Graph forms that stay ready to run; beyond that, the quarter used longest ago goes."""
 _runs: dict[tuple[object, ...], Run] = {}
 _clock = itertools.count()
 

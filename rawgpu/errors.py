@@ -17,7 +17,9 @@
     ├── KernelCallFailed            an ioctl or mmap was refused; carries the decoded request
     ├── BadFile                     a file from outside is damaged or hostile
     │   ├── BadElf
-    │   └── BadSafetensors
+    │   ├── BadSafetensors
+    │   └── DecodeError             bits that no declaration of ours describes
+    ├── EncodingError               a value does not fit its field
     ├── CompileError                text did not become machine code; carries the line
     ├── UnsupportedDevice           a device, target or feature that no row describes
     ├── DeviceNotFound
@@ -184,6 +186,14 @@ class BadElf(BadFile):
 
 class BadSafetensors(BadFile):
     """A safetensors file whose header or data do not keep the format's rules."""
+
+
+class DecodeError(BadFile, ValueError):
+    """Bits that are no packet, register or instruction we describe, or set what no field names."""
+
+
+class EncodingError(RawGpuError, ValueError):
+    """A value does not fit its field, or a field is unknown. Nothing is masked silently."""
 
 
 class CompileError(RawGpuError):

@@ -64,8 +64,12 @@ class _AmdPrinter(Printer):
         f.ret()
 
     def type_of(self, value: Value) -> t.Type:
-        """One lane's share: a work-item holds a scalar of every value."""
-        return t.pointer(GLOBAL) if value.kind == "ptr" else SCALARS[value.kind]
+        """One lane's share: a work-item holds a scalar of every value.
+
+        Not of an address, whose space depends on what it points to; it carries its own type.
+        """
+        assert value.kind != "ptr", value
+        return SCALARS[value.kind]
 
     # ---- lanes
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from rawgpu.errors import BadFile
+from rawgpu.errors import DecodeError, EncodingError
 
 T = TypeVar("T")
 
@@ -28,14 +28,6 @@ _BITS = re.compile(r"[01]+")
 _FIELD = re.compile(
     r"(?P<name>-|[a-z_][a-z0-9_]*)(?:\[(?P<hi>\d+)(?::(?P<lo>\d+))?\])?(?::(?P<n>\d+))?"
 )
-
-
-class EncodingError(ValueError):
-    """A value does not fit its field, or a field is unknown. A promise of the caller's, broken."""
-
-
-class DecodeError(BadFile):
-    """Bytes that are no instruction of this machine, or that set bits which no field names."""
 
 
 @dataclass(frozen=True, slots=True)

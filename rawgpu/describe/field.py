@@ -12,22 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rawgpu import errors
 from rawgpu.describe.value import DeclarationError, show
-from rawgpu.errors import RawGpuError
+from rawgpu.errors import EncodingError as EncodingError
 
 
-class EncodingError(RawGpuError, ValueError):
-    """A value does not fit the bits it is declared to occupy, or not the field's type."""
-
-
-class DecodeError(RawGpuError, ValueError):
+class DecodeError(errors.DecodeError):
     """Bits that no declaration explains. `offset` is where, in dwords, where that is known."""
 
     def __init__(self, message: str, *, offset: int | None = None, hint: str | None = None) -> None:
         self.reason = message
-        self.offset = offset
         where = "" if offset is None else f" (at dword {offset})"
         super().__init__(message + where, hint=hint)
+        self.offset = offset
 
     def at(self, offset: int) -> DecodeError:
         """The same error, with its place."""

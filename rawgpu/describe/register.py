@@ -117,6 +117,15 @@ class Register(Value):
         return whole
 
     @classmethod
+    def mask_of(cls, *names: str) -> int:
+        """The bits of these fields, in place; KeyError for a name that is no field."""
+        masks = {item.name: item.mask for item in cls._fields}
+        mask = 0
+        for name in names:
+            mask |= masks[name]
+        return mask
+
+    @classmethod
     def decode(cls, value: int, *, strict: bool = True) -> Self:
         """The fields of `value`. Not strict: bits that no field names are left out."""
         about = cls.about

@@ -46,6 +46,7 @@ def test_a_register_is_its_fields() -> None:
     value = RSRC(VGPRS=3, MODE=Mode.FLOOR, PRIV=True)
     assert value.encode() == 1 << 20 | 2 << 12 | 3
     assert RSRC.decode(value.encode()) == value
+    assert RSRC.mask_of("SGPRS", "PRIV") == 1 << 20 | 0x3C0
     assert repr(value) == "RSRC(VGPRS=3, SGPRS=0, MODE=Mode.FLOOR, PRIV=True)"
 
 

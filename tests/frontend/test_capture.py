@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import gc
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -1102,6 +1103,21 @@ def test_threads_record_and_replay_side_by_side() -> None:
         train(k, alone[k])
     run_threads(*(lambda k=k: train(k, together[k]) for k in range(2)))
     assert together == alone
+
+
+def test_threads_may_compute_the_same_eagerly() -> None:
+    interval = sys.getswitchinterval()
+    (Tensor([0.0]) + 1).item()
+
+    def work(k: int) -> None:
+        for i in range(300):
+            assert (Tensor([float(k * 1000 + i)]) + 1).item() == k * 1000 + i + 1
+
+    sys.setswitchinterval(1e-6)
+    try:
+        run_threads(*(lambda k=k: work(k) for k in range(4)))
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_one_recorded_function_serves_several_threads() -> None:

@@ -178,7 +178,7 @@ class Printer:
             kind == "e32" or "gfx11" in self.lineage
         ):
             return instruction.name
-        if not kind:
+        if not kind or instruction.format in ("mfma", "mfma_scale"):
             return instruction.name
         return f"{instruction.name}_{kind}"
 
@@ -190,6 +190,8 @@ class Printer:
         sources = []
         vop3p = instruction.format in ("vop3p", "mfma", "mfma_scale")
         neg, abs_ = (0, 0) if vop3p else (get("neg"), get("abs"))
+        if instruction.name.startswith("v_bitop3"):
+            neg = abs_ = 0  # these bits hold its table
         if "_mix" in instruction.name:
             neg, abs_ = get("neg"), get("neg_hi")
         for role, _, token in parsed:
@@ -198,9 +200,6 @@ class Printer:
                 continue
             operand = operands.get(role)
             if operand is None:
-                if token == "exec" or instruction.kind != "sdwa":
-                    continue
-                parts.append(self._sdwa_mask(instruction))
                 continue
             text = self._register(operand, plain=vop3p)
             if role in "abc":
@@ -223,18 +222,6 @@ class Printer:
             text = f"neg({text})" if operand.kind in ("constant", "literal") and not absolute else f"-{text}"
         return text
 
-    def _sdwa_mask(self, instruction: MachineInstruction) -> str:
-        mask = self.decoder.table("sgpr", self._mask_type(), "none")
-        code = instruction.get("sdst") if instruction.get("sd") else 106
-        operand = mask[code]
-        assert operand is not None
-        return operand.text
-
-    def _mask_type(self):  # type: ignore[no-untyped-def]
-        from rawgpu.amd.spec.isa.operands import operand_type
-
-        return operand_type("m", self.wave)
-
     def _vector_modifiers(
         self, instruction: MachineInstruction, sources: list[str]
     ) -> Iterator[str]:
@@ -247,6 +234,11 @@ class Printer:
             yield from self._packed_modifiers(instruction, sources)
         elif format_ in ("vop3", "vinterp"):
             yield from self._op_sel(instruction, sources)
+        if instruction.name.startswith("v_bitop3"):
+            table = _truth_table(instruction)
+            if table:
+                yield f"bitop3:{_short(table)}"
+            return
         if get("clamp"):
             yield "clamp"
         omod = get("omod")
@@ -275,7 +267,15 @@ class Printer:
         if "gfx12" in self.lineage and name in _BYTE_SELECT_RESULT:
             yield f"byte_sel:{op_sel >> 2}"
             return
-        if name.startswith("v_permlane"):
+        if name in ("v_permlane16_swap_b32", "v_permlane32_swap_b32"):
+            if op_sel & 2:
+                yield "bound_ctrl:1"
+            if op_sel & 1:
+                yield "fi:1"
+            return
+        if name in _FOUR_SELECTS:
+            bits = [op_sel >> i & 1 for i in range(4)]
+        elif name.startswith("v_permlane"):
             bits = bits[:2]
         elif instruction.row.format != "vopc" or not (
             name.startswith("v_cmpx") or "dpp" in instruction.kind
@@ -297,7 +297,8 @@ class Printer:
         self, instruction: MachineInstruction, sources: list[str]
     ) -> Iterator[str]:
         get = instruction.get
-        if instruction.row.format != "vopc" and "d" in instruction.operands:
+        narrow = "_fp8" in instruction.name or "_bf8" in instruction.name
+        if instruction.row.format != "vopc" and "d" in instruction.operands and not narrow:
             yield f"dst_sel:{names.SDWA_SELECT[get('dst_sel')]}"
             yield f"dst_unused:{names.SDWA_UNUSED[get('dst_unused')]}"
         for at in range(min(2, len([s for s in sources if s in 'ab']))):
@@ -327,9 +328,17 @@ class Printer:
                 yield f"{shown}:[{','.join(map(str, values))}]"
 
     def _mfma_modifiers(self, instruction: MachineInstruction) -> Iterator[str]:
+        if instruction.format == "mfma_scale":
+            for name, default in (("op_sel", 0), ("op_sel_hi", 1)):
+                values = [instruction.get(name) >> i & 1 for i in range(3)]
+                if any(v != default for v in values):
+                    yield f"{name}:[{','.join(map(str, values))}]"
+        double = "_f64" in instruction.name and "gfx942" in self.lineage
         for name in ("cbsz", "abid", "blgp"):
             value = instruction.get(name)
-            if value:
+            if name == "blgp" and value and double:
+                yield f"neg:[{','.join(str(value >> i & 1) for i in range(3))}]"
+            elif value and not (name == "abid" and instruction.format == "mfma_scale"):
                 yield f"{name}:{value}"
 
     def _dual(self, part: MachineInstruction) -> str:
@@ -412,6 +421,8 @@ class Printer:
         parts = []
         returns = self._returns(instruction)
         for role, _, token in self._parsed(instruction):
+            if role == "d" and get("lds"):
+                continue
             if token == "lds" or (role == "d" and "?" in instruction.row.operands and not returns):
                 continue
             operand = operands.get(role)
@@ -538,6 +549,15 @@ _BYTE_SELECT_RESULT = frozenset(
     ("v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32", "v_cvt_sr_fp8_f16", "v_cvt_sr_bf8_f16")
 )
 """Conversions whose op_sel bits choose one of four bytes."""
+_FOUR_SELECTS = frozenset(
+    (
+        "v_cvt_sr_fp8_f32",
+        "v_cvt_sr_bf8_f32",
+        "v_cvt_scalef32_pk_fp4_f16",
+        "v_cvt_scalef32_pk_fp4_bf16",
+    )
+)
+"""Conversions of two sources whose op_sel is printed with the third's place."""
 _SKIPS = ("SAME", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4")
 _SYSTEM_OPERATIONS = {
     1: "SYSMSG_OP_ECC_ERR_INTERRUPT",
@@ -546,6 +566,12 @@ _SYSTEM_OPERATIONS = {
     4: "SYSMSG_OP_TTRACE_PC",
 }
 _GEOMETRY_OPERATIONS = {0: "GS_OP_NOP", 1: "GS_OP_CUT", 2: "GS_OP_EMIT", 3: "GS_OP_EMIT_CUT"}
+
+
+def _truth_table(instruction: MachineInstruction) -> int:
+    """The 8 bits of a bitop3, that stand where other instructions have modifiers."""
+    get = instruction.get
+    return get("neg") | get("omod") << 3 | get("abs") << 5
 
 
 def _delay_name(value: int) -> str:

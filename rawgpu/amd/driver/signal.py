@@ -15,8 +15,10 @@ from rawgpu.native.code import native_code
 
 if TYPE_CHECKING:
     from rawgpu.amd.driver.device import AmdDevice
+    from rawgpu.amd.driver.memory import Block
 
 REBASE_AT = 1 << 31
+WIRE_LIMIT = 1 << 32
 SLOT_BYTES = 64
 
 
@@ -28,7 +30,9 @@ class AmdSignal:
         self.name = name
         self._lock = threading.Lock()
         self._code = native_code()
-        self._floor = self._base = self._highest = value
+        self._floor = self._base = self._highest = self._awaited = value
+        self._old: list[Block] = []
+        """Words that packets may still compare with."""
         self._start()
 
     def _start(self) -> None:
@@ -44,28 +48,38 @@ class AmdSignal:
 
     def peek(self) -> int:
         """The value now, and nothing else."""
-        return max(self._floor, self._base + int(self._code.load32(self.address)))
+        word = int(self._code.load32(self.address))
+        return self._base + word if word else self._floor
 
     def wire(self, value: int, *, raises: bool) -> int:
-        """The 32 bits that stand for `value`, for a packet that waits for it or `raises` to it.
-
-        A jump past the word's range waits until the timeline stands still.
-        """
+        """The 32 bits that stand for `value`, for a packet that waits for it or `raises` to it."""
         with self._lock:
             if value - self._base >= REBASE_AT:
                 self._rebase(value)
             if raises:
                 self._highest = max(self._highest, value)
+            else:
+                self._awaited = max(self._awaited, value)
             return max(value - self._base, 0 if value <= self._floor else 1)
 
     def _rebase(self, value: int) -> None:
-        """Move to a fresh word. Everything that was submitted must have been reached."""
+        """Move to a fresh word, once everything that was submitted has been reached.
+
+        Not while a queue waits on the old word for a value that nobody has submitted yet.
+        """
+        if self._awaited > self._highest:
+            if value - self._base < WIRE_LIMIT:
+                return
+            raise DeviceError(
+                f"{self.name}: a queue waits for {self._awaited}; it cannot jump to {value}"
+            )
         self.device.wait_until(
             lambda: self.peek() >= self._highest, 30_000, f"{self.name} to reach {self._highest}"
         )
         self._floor = self.peek()
-        self._base = max(self._floor, value - 1 if value - self._floor >= REBASE_AT else 0)
-        self.device.retired_slots.append(self.block)
+        far = value - self._floor >= REBASE_AT
+        self._base = value - 1 if far else self._floor
+        self._old.append(self.block)
         self._start()
 
     def wait(self, value: int, timeout_ms: int = 30_000) -> None:

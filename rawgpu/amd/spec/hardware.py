@@ -63,6 +63,7 @@ class Feature(Enum):
     KERNARG_PRELOAD = "the first arguments may come in user SGPRs"
     PRELOAD_PROLOGUE = "code with preloaded arguments has 256 bytes that skip when they are there"
     MES = "queues are scheduled by MES firmware, else by HWS"
+    POLL_TWICE = "SDMA firmware may end POLL_REGMEM early"
     HDP_REGISTERS = "the HDP flush registers are where this row's source says"
 
 
@@ -212,6 +213,7 @@ GFX90A = Hardware(
             Feature.KERNARG_PRELOAD,
             Feature.PRELOAD_PROLOGUE,
             Feature.HDP_REGISTERS,
+            Feature.POLL_TWICE,
         }
     ),
     mach=0x3F,
@@ -225,6 +227,7 @@ GFX942 = GFX90A.evolve(
     scratch=Scratch(granule_bytes=1024, waves_per_engine=False),
     save_area=SaveArea(vgpr_bytes=0x80000, waves_per_cu=40, control_bytes_per_wave=8),
     put={"features": [Feature.ARCHITECTED_SCRATCH]},
+    drop={"features": [Feature.POLL_TWICE]},
     mach=0x4C,
     generic=(0x5F,),
     proven=True,

@@ -1,5 +1,27 @@
 """A virtual AMD machine: the kernel driver's side of every request, and GPUs that run packets.
 
-Read `kernel.py` for the requests, `memory.py` for page tables, `queues.py` and `cp.py` for the
-engines, `dispatch.py` for what runs machine code.
+Read `kernel.py` for the requests, `machine.py` for how queues are stepped, `view.py` for what a GPU
+sees of memory, `queues.py` and `cp.py` for the engines, `dispatch.py` for what runs machine code.
+Importing this package lets rooms have AMD's GPUs.
 """
+
+from __future__ import annotations
+
+from rawgpu.virtual.room import Setting, VirtualMachine, register
+
+VENDOR = "amd"
+
+
+def _knows(name: str) -> bool:
+    from rawgpu.amd.virtual.boards import BOARDS
+
+    return name in BOARDS
+
+
+def _build(setting: Setting) -> VirtualMachine:
+    from rawgpu.amd.virtual.machine import Machine
+
+    return Machine(setting)
+
+
+register(VENDOR, _knows, _build)

@@ -36,6 +36,8 @@ class Board(Generation):
     sdma_xgmi_engines: int = 0
     sdma_queues_per_engine: int
     compute_queues: int = 24
+    vgpr_granule: int = 8
+    """Vector registers that one step of RSRC1.VGPRS allocates; half for wave64 from gfx10 on."""
     clock_mhz: int
     counter_mhz: int = 100
     mec_firmware: int
@@ -122,7 +124,7 @@ GFX1201 = GFX1200.evolve(
 )  # fmt: skip
 GFX1250 = GFX1201.evolve(
     "gfx1250", source="LLVM 22.1 AMDGPUUsage; the rest is a guess", title="gfx1250",
-    device_id=0x75A0, gc_version=(12, 5, 0),
+    device_id=0x75A0, vgpr_granule=16, gc_version=(12, 5, 0),
 )  # fmt: skip
 GFX1030 = GFX1100.evolve(
     "gfx1030", source=SOURCE, title="Radeon RX 6900 XT", device_id=0x73BF, vram_bytes=16 * GIB,

@@ -21,7 +21,6 @@ from rawgpu.amd.virtual.view import GpuView
 from rawgpu.describe.abi import answer_to, root_of
 from rawgpu.describe.request import Request
 from rawgpu.ioctl import kfd
-from rawgpu.ioctl.memory import poke
 
 if TYPE_CHECKING:
     from rawgpu.amd.virtual.machine import Machine
@@ -104,8 +103,8 @@ def get_process_apertures_new(kernel: Kernel, request: kfd.GetProcessAperturesNe
     if not request.num_of_nodes:
         return request.replace(num_of_nodes=len(rows))
     rows = rows[: request.num_of_nodes]
-    kfd_memory.user_range(request.kfd_process_device_apertures_ptr, 56 * len(rows))
-    poke(request.kfd_process_device_apertures_ptr, b"".join(row.encode() for row in rows))
+    data = b"".join(row.encode() for row in rows)
+    kfd_memory.copy_out(request.kfd_process_device_apertures_ptr, data)
     return request.replace(num_of_nodes=len(rows))
 
 

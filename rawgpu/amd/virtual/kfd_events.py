@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from rawgpu.amd.virtual.dispatch import Misuse
 from rawgpu.amd.virtual.events import Waiter, payload
-from rawgpu.amd.virtual.kfd_memory import bound, find_buffer, known, user_range
+from rawgpu.amd.virtual.kfd_memory import bound, copy_in, copy_out, find_buffer, known
 from rawgpu.amd.virtual.process import KernelError
 from rawgpu.describe.request import Request
 from rawgpu.ioctl import kfd
 from rawgpu.ioctl.kfd import AllocFlags, EventType, KfdFeature, WaitResult
-from rawgpu.ioctl.memory import peek, poke
 
 if TYPE_CHECKING:
     from rawgpu.amd.virtual.kernel import Kernel
@@ -89,8 +88,7 @@ def wait_events(kernel: Kernel, request: kfd.WaitEvents) -> Request:
     events = kernel.process.events
     if not request.num_events:
         return request.replace(wait_result=WaitResult.COMPLETE)
-    user_range(request.events_ptr, ENTRY_BYTES * request.num_events)
-    raw = peek(request.events_ptr, ENTRY_BYTES * request.num_events)
+    raw = copy_in(request.events_ptr, ENTRY_BYTES * request.num_events)
     entries = [
         kfd.EventData.decode(raw[at : at + ENTRY_BYTES]) for at in range(0, len(raw), ENTRY_BYTES)
     ]
@@ -110,7 +108,7 @@ def wait_events(kernel: Kernel, request: kfd.WaitEvents) -> Request:
         told = payload(waiter.event, with_age) if waiter.activated else None
         if told is not None:
             address = request.events_ptr + ENTRY_BYTES * number
-            poke(address, entry.replace(payload=told).encode())
+            copy_out(address, entry.replace(payload=told).encode())
     return request.replace(wait_result=WaitResult.COMPLETE)
 
 

@@ -14,7 +14,7 @@ from rawgpu.amd.virtual.process import Buffer, KernelError, Taken
 from rawgpu.describe.request import Request
 from rawgpu.ioctl import kfd
 from rawgpu.ioctl.kfd import AllocFlags
-from rawgpu.ioctl.memory import peek
+from rawgpu.ioctl.memory import peek, poke
 from rawgpu.virtual.memory import PAGE_BYTES, Extent, Full, Mapping, page_up
 
 if TYPE_CHECKING:
@@ -51,10 +51,18 @@ def bound(taken: Taken, refusal: int = errno.ENODEV) -> Taken:
     return taken
 
 
-def user_range(address: int, size_bytes: int) -> None:
-    """EFAULT for what no process can have; unmapped addresses below are the caller's crash."""
-    if not 0 < address <= USER_LIMIT - size_bytes:
+def copy_in(address: int, size_bytes: int) -> bytes:
+    """What the process has there; EFAULT where it has nothing."""
+    data = peek(address, size_bytes) if 0 < address <= USER_LIMIT - size_bytes else None
+    if data is None:
         raise KernelError(errno.EFAULT, f"{address:#x} is no address of the process")
+    return data
+
+
+def copy_out(address: int, data: bytes) -> None:
+    """Write to the process's memory; EFAULT where it has none."""
+    copy_in(address, len(data))
+    poke(address, data)
 
 
 def find_buffer(kernel: Kernel, handle: int, refusal: int) -> Buffer:
@@ -156,8 +164,7 @@ def _devices(kernel: Kernel, request: kfd.MapMemoryToGpu | kfd.UnmapMemoryFromGp
         raise KernelError(errno.EINVAL, "n_devices is 0")
     if request.n_success > request.n_devices:
         raise KernelError(errno.EINVAL, "n_success is more than n_devices")
-    user_range(request.device_ids_array_ptr, 4 * request.n_devices)
-    raw = peek(request.device_ids_array_ptr, 4 * request.n_devices)
+    raw = copy_in(request.device_ids_array_ptr, 4 * request.n_devices)
     return list(struct.unpack(f"<{request.n_devices}I", raw))
 
 

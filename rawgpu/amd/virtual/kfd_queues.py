@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rawgpu.amd.virtual.engines import engine_for
-from rawgpu.amd.virtual.kfd_memory import USER_LIMIT, bound, known
+from rawgpu.amd.virtual.kfd_memory import USER_LIMIT, bound, copy_in, known
 from rawgpu.amd.virtual.process import Buffer, KernelError, Taken
 from rawgpu.amd.virtual.queues import NEVER_RUNG, SDMA_TYPES, Queue, Shape
 from rawgpu.describe.request import Request
 from rawgpu.ioctl import kfd
 from rawgpu.ioctl.kfd import QueueType
-from rawgpu.ioctl.memory import peek
 from rawgpu.virtual.memory import PAGE_BYTES, page_up, poke
 
 if TYPE_CHECKING:
@@ -280,7 +279,7 @@ def set_cu_mask(kernel: Kernel, request: kfd.SetCuMask) -> Request:
     if queue is None:
         raise KernelError(errno.EFAULT, f"no queue {request.queue_id}")
     count = min(count, 1024)
-    queue.cu_mask = struct.unpack(f"<{count // 32}I", peek(request.cu_mask_ptr, count // 8))
+    queue.cu_mask = struct.unpack(f"<{count // 32}I", copy_in(request.cu_mask_ptr, count // 8))
     return request
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import importlib
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -283,10 +284,11 @@ class Machine:
 
 def _default_runner() -> Runner:
     try:
-        from rawgpu.amd.virtual.wave import run_dispatch
+        wave = importlib.import_module("rawgpu.amd.virtual.wave")
     except ImportError:
         return run_nothing
-    return run_dispatch  # type: ignore[no-any-return,unused-ignore]
+    runner: Runner = wave.run_dispatch
+    return runner
 
 
 def _row(name: str) -> Kernel:
@@ -299,11 +301,10 @@ def _row(name: str) -> Kernel:
 
 def _board(name: str, options: dict[str, Any]) -> Board:
     board = BOARDS[name]
-    if options.get("large_bar", True) is False and board.large_bar:
-        board = board.evolve(name, source=board.source, large_bar=False)
+    if options.get("large_bar", True) is False:
+        board = dataclasses.replace(board, large_bar=False)
     if options.get("sdma", True) is False:
-        changes = {"sdma_engines": 0} | ({"sdma_xgmi_engines": 0} if board.sdma_xgmi_engines else {})
-        board = board.evolve(name, source=board.source, **changes)
+        board = dataclasses.replace(board, sdma_engines=0, sdma_xgmi_engines=0)
     return board
 
 

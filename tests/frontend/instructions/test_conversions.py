@@ -205,3 +205,14 @@ def test_everything_but_zero_is_true(source: str) -> None:
     x = Tensor(values).astype(source)
     expected = x.astype("float32").numpy() != 0
     np.testing.assert_array_equal(x.astype("bool").numpy(), expected)
+
+
+@pytest.mark.parametrize("source", ["float32", "float64"])
+@pytest.mark.parametrize("target", INTEGERS)
+def test_floats_out_of_range_become_the_nearest_integer_and_nan_zero(
+    source: str, target: str
+) -> None:
+    low, high = dt.limits(dt.BY_NAME[target])
+    values = np.array([1e30, -1e30, np.inf, -np.inf, np.nan], source)
+    got = Tensor(values).astype(target).numpy()
+    assert got.tolist() == [high, low, high, low, 0]

@@ -18,8 +18,8 @@ import pytest
 from frontend import Tensor, engine
 from frontend.engine import Storage
 from frontend.instructions.lower import lower
-from frontend.loops import expr as ex
 from frontend.loops import nest as ln
+from frontend.loops import stages
 from frontend.loops.nest import Kind, Mark, Order, Split, Stage
 from frontend.schedule.plan import plan_graph, signature
 from rawgpu.compiler_bridge import llvm
@@ -174,29 +174,23 @@ class Chooser:
 
     def _stage(self, parts: list[list[str]]) -> None:
         """Copy one input before one of the output loops, over all loops inside that move it."""
-        outputs = [name for name in parts[0] if Mark(name, Kind.GRID) not in self.steps]
-        loads = self.nest.loads()
-        slots = sorted({load.slot for load in loads})
-        slot = self.rng.choice(slots)
-        mine = [load for load in loads if load.slot == slot]
-        axes = (*self.nest.axes, *self.nest.reduce)
-        plain = all(load.index.coefficient(v) is not None for load in mine for v in axes)
-        if not outputs or len(mine) != 1 or not plain or self._masked():
-            return
-        at = self.rng.choice(outputs)
         order = [name for part in parts for name in part]
+        loads = self.nest.loads()
+        slot = self.rng.choice(sorted({load.slot for load in loads}))
+        at = self.rng.choice(order[: len(parts[0]) + 1] or [""])
         try:
             loops = ln.apply(self.nest.axes, self.nest.reduce, self.steps)
         except ValueError:
             return
-        index = mine[0].index.substitute(loops.values)
-        inside = [n for n in order[order.index(at) :] if index.depends_on(loops.loop(n).var)]
+        index = next(load for load in loads if load.slot == slot).index.substitute(loops.values)
+        where = order.index(at) if at else 0
+        inside = [n for n in order[where:] if index.depends_on(loops.loop(n).var)]
         if inside:
             self.rng.shuffle(inside)
-            self.steps.append(Stage(slot, at, tuple(inside)))
-
-    def _masked(self) -> bool:
-        return any(isinstance(e, ex.Masked | ex.Lookup) for e in ex.walk(self.nest.expressions()))
+            steps: tuple[ln.Step, ...] = ()
+            if self.rng.random() < 0.5:
+                steps = (Mark(f"c{len(inside) - 1}", Kind.VECTOR),)
+            self.steps.append(Stage(slot, at, tuple(inside), steps))
 
 
 def run_all(one: Sample, versions: list[tuple[ln.Step, ...]]) -> list[str]:
@@ -248,7 +242,8 @@ def run(one: Sample, kernel: Any, blocks: int) -> Any:
 def allowed(one: Sample, steps: tuple[ln.Step, ...]) -> bool:
     """Whether the rules allow these steps; what they allow must work."""
     try:
-        ln.apply(one.nest.axes, one.nest.reduce, steps)
+        loops = ln.apply(one.nest.axes, one.nest.reduce, steps)
+        stages.check(replace(one.nest, steps=steps), loops, one.kernel.slots, {})
     except ValueError:
         return False
     return True

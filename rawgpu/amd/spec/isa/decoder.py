@@ -139,7 +139,7 @@ def parse_operands(text: str, format_: str) -> list[tuple[str, str | None, str]]
                 out.append(("imm", None, token))
                 continue
             if token in ("vcc", "exec", "address", "k", "lds"):
-                role = {"vcc": "co" if side is left else "c", "k": "k"}.get(token, token)
+                role = {"vcc": "co" if side is left else "c", "exec": "d"}.get(token, token)
                 if token == "vcc" and side is left and not out:
                     role = "d"
                 out.append((role, None, token))
@@ -160,6 +160,7 @@ class Decoder:
         self.rows: dict[str, tuple[Instruction, str, int]] = {}
         self._tables: dict[tuple[str, str, str], Table] = {}
         self._dispatch: Dispatch[Form] = Dispatch()
+        self._late: dict[tuple[int, int], Form] = {}  # opcodes with bits in the second dword
         for row in ROWS:
             column = row.opcodes.at(self.lineage)
             if column is not None and column.opcode is not None:
@@ -194,7 +195,7 @@ class Decoder:
 
     def _add_row(self, row: Instruction, name: str, opcode: int) -> None:
         self.rows[f"{row.format}:{name}"] = (row, name, opcode)
-        if row.format in ("vopd", "mfma_scale"):
+        if row.format in ("vopd", "mfma_scale") or row.name == "v_mfma_ld_scale_b32":
             return
         has_twin = "e64" in row.flags
         kind = "e32" if has_twin else ""
@@ -219,7 +220,18 @@ class Decoder:
             mask |= piece.mask << piece.shift
             value |= (opcode >> piece.at & piece.mask) << piece.shift
         form = Form(row, name, format_, kind, encoding, (), {})
-        self._dispatch.add(mask & 0xFFFFFFFF, value & 0xFFFFFFFF, form)
+        low = (1 << 32) - 1
+        if mask >> 32 and encoding.pieces["op"][0].shift < 32 <= encoding.pieces["op"][-1].shift:
+            late = self._late.get((mask & low, value & low))
+            if late is None:
+                late = self._late[mask & low, value & low] = Form(
+                    row, name, format_, kind, encoding, (), {}, ready=True
+                )
+                late.pick = lambda word: f"op {encoding.get(word, 'op')}"
+                self._dispatch.add(mask & low, value & low, late)
+            late.variants[f"op {opcode}"] = form
+            return
+        self._dispatch.add(mask & low, value & low, form)
 
     def _add_vopd(self) -> None:
         encoding = formats.picture("vopd", self.lineage)
@@ -235,17 +247,19 @@ class Decoder:
         row = next(iter(self._scaled.values()))
         form = Form(row, row.name, "mfma_scale", "", encoding, (), {}, ready=True)
         form.pick = lambda word: self._scaled_key(encoding, word)
-        for opcode, row in self._scaled.items():
-            form.variants[str(opcode)] = Form(row, row.name, "mfma_scale", "", encoding, (), {})
-            self._complete(form.variants[str(opcode)])
+        alone, _, _ = self.rows["vop3p:v_mfma_ld_scale_b32"]
+        picture = formats.picture("vop3p", self.lineage)
+        assert picture is not None
+        form.variants["alone"] = Form(alone, alone.name, "vop3p", "", picture, (), {})
+        self._complete(form.variants["alone"])
         low = (1 << 32) - 1
         self._dispatch.add(encoding.fixed_mask & low, encoding.fixed_value & low, form)
 
     def _scaled_key(self, encoding: Encoding, word: int) -> str:
         opcode = encoding.get(word, "op")
         if opcode not in self._scaled or not encoding.matches(word):
-            raise DecodeError(f"{self.family}: {word:#x} is no scaled matrix multiply")
-        return str(opcode)
+            return "alone"
+        return f"{opcode} {encoding.get(word, 'cbsz')} {encoding.get(word, 'blgp')}"
 
     def _complete(self, form: Form) -> None:
         """Make the slots of a form that is met for the first time."""
@@ -255,6 +269,8 @@ class Decoder:
         parsed = parse_operands(row.operands, row.format)
         if form.format in ("flat", "global", "scratch") and not form.kind.startswith("saddr"):
             form.pick = self._pick_flat(form)
+        if form.format == "mfma" and "f8f6f4" in row.name and not form.kind:
+            form.pick = _pick_widths(form.encoding)
         if form.format == "smem" and not form.kind:
             form.pick = self._pick_scalar(form.encoding)
         for role, bank, token in parsed:
@@ -268,7 +284,9 @@ class Decoder:
 
     def _slot(self, form: Form, role: str, bank: str | None, token: str) -> Slot | None:
         """The slot of one operand of the row; None where it is implicit or fixed."""
-        format_ = form.format
+        format_, row_name = form.format, form.row.name
+        if "f8f6f4" in row_name and not form.kind and format_.startswith("mfma"):
+            return None  # the variant that the operand types choose has the slots
         if token == "exec" and "gfx10" not in self.lineage:
             token = "vcc" if format_ == "vopc" else "m"
         if token in ("exec", "lds") or role == "imm":
@@ -288,10 +306,12 @@ class Decoder:
             token = f"b{operand_type(token.lstrip('?'), self.wave).bits + 32}"
         if token == "m" and format_ == "vopc":
             return self._vcc(form, role)
+        if "f8f6f4" in row_name and role in ("a", "b") and form.format.startswith("mfma"):
+            token = f"b32x{_F8F6F4_REGISTERS[int(form.kind.split()[1 if role == 'a' else 2])]}"
         type_ = operand_type(token, self.wave)
         field_, place = self._place(form, role)
         if bank is not None:
-            place = BANKS[bank]
+            place = "agpr_src" if bank == "a" and place == "src" else BANKS[bank]
         elif type_.base == "m":
             place = "ssrc" if place == "src" else "sgpr"
         if place == "src" and role in ("b", "c") and form.kind == "sgpr_only":
@@ -326,7 +346,8 @@ class Decoder:
             extra_at, flip, place, half_style = 8, 1, "src", "none"
         if place in ("vgpr", "av") and form.format in ("ds", "flat", "global", "scratch", "mubuf", "mtbuf"):
             place = "vgpr"
-            if "acc" in encoding.pieces and role in ("d", "data", "data2"):
+            holds_data = role in ("d", "data", "data2") or "_gws_" in form.name
+            if "acc" in encoding.pieces and holds_data:
                 place, extra, extra_at = "av8", encoding.pieces["acc"][0].shift, 8
         elif place == "av":
             name, bit = ("acc_cd", 0) if role in ("c", "d") else ("acc", "ab".index(role))
@@ -343,7 +364,8 @@ class Decoder:
         vcc = table[106]
         assert vcc is not None
         if form.kind == "sdwa" and "sdst" in form.encoding.pieces and role == "d":
-            return None
+            sdst, sd = (form.encoding.pieces[name][0].shift for name in ("sdst", "sd"))
+            return Slot(role, type_, [vcc] * 128 + list(table), "sdst", sdst, 127, 0, sd, 7)
         form.fixed = {**form.fixed, role: vcc}
         return None
 
@@ -478,9 +500,12 @@ class Decoder:
         if size > 4:
             word = int.from_bytes(data[offset : offset + size], "little")
         if form.pick is not None:
-            key = form.pick(word)
-            if key is not None:
+            while form.pick is not None and (key := form.pick(word)) is not None:
                 form = self._variant(form, key)
+                if not form.ready:
+                    self._complete(form)
+            size = form.encoding.bits >> 3
+            word &= (1 << form.encoding.bits) - 1
         elif form.format in _HAS_SOURCES:
             extension = self._extension(form, word)
             if extension is not None:
@@ -548,6 +573,8 @@ class Decoder:
         made = form.variants.get(key)
         if made is not None:
             return made
+        if key.startswith("op "):
+            raise DecodeError(f"{self.family}: {form.format} has no opcode {key[3:]}")
         encoding, kind, literal_field = form.encoding, form.kind, form.literal_field
         if key == "literal":
             if literal_field is None:
@@ -560,7 +587,10 @@ class Decoder:
             kind = f"e64_{key}" if form.format.startswith("vop3") else key
         else:
             kind = key
-        made = Form(form.row, form.name, form.format, kind, encoding, (), {})
+        row = form.row
+        if form.format == "mfma_scale":
+            row = self._scaled[int(key.split()[0])]
+        made = Form(row, self._name(row), form.format, kind, encoding, (), {})
         made.literal_field = literal_field
         self._complete(made)
         made.pick = None
@@ -632,6 +662,17 @@ class Decoder:
 _HAS_SOURCES = frozenset(
     ("vop1", "vop2", "vopc", "vop3", "vop3sd", "vop3p", "sop1", "sop2", "sopc", "vinterp", "mfma")
 )
+
+
+_F8F6F4_REGISTERS = (8, 8, 6, 6, 4, 8, 8, 8)
+"""Registers of 32 values, by the type that `cbsz` or `blgp` chooses: fp8, bf8, fp6, bf6, fp4."""
+
+
+def _pick_widths(encoding: Encoding):  # type: ignore[no-untyped-def]
+    def pick(word: int) -> str | None:
+        return f"0 {encoding.get(word, 'cbsz')} {encoding.get(word, 'blgp')}"
+
+    return pick
 
 
 def _pick_buffer(encoding: Encoding):  # type: ignore[no-untyped-def]

@@ -39,8 +39,6 @@ TABLE: tuple[Instruction, ...] = (
     row("v_mfma_f32_16x16x8bf16",            "mfma",       op(gfx90a=0x6d, gfx942=None),                              "av.f32x4 = av.bf16x2 av.bf16x2 av.f32x4",         "mfma(a, b, c, \"bf16\", \"f32\", 16, 16, 8, 1)"),
     row("v_mfma_f64_16x16x4_f64",            "mfma",       op(gfx90a="0x6e v_mfma_f64_16x16x4f64", gfx942=0x6e),      "av.f64x4 = av.f64 av.f64 av.f64x4",               "mfma(a, b, c, \"f64\", \"f64\", 16, 16, 4, 1)"),
     row("v_mfma_f64_4x4x4_4b_f64",           "mfma",       op(gfx90a="0x6f v_mfma_f64_4x4x4f64", gfx942=0x6f),        "av.f64 = av.f64 av.f64 av.f64",                   "mfma(a, b, c, \"f64\", \"f64\", 4, 4, 4, 4)"),
-    row("v_accvgpr_read_b32",                "mfma",       op(gfx90a=0x58),                                           "b32 = a.b32",                                     "a"),
-    row("v_accvgpr_write_b32",               "mfma",       op(gfx90a=0x59),                                           "a.b32 = b32",                                     "a"),
     row("v_mfma_f32_16x16x8_xf32",           "mfma",       op(gfx942=0x3e, gfx950=None),                              "av.f32x4 = av.f32x2 av.f32x2 av.f32x4",           "mfma(a, b, c, \"xf32\", \"f32\", 16, 16, 8, 1)"),
     row("v_mfma_f32_32x32x4_xf32",           "mfma",       op(gfx942=0x3f, gfx950=None),                              "av.f32x16 = av.f32x2 av.f32x2 av.f32x16",         "mfma(a, b, c, \"xf32\", \"f32\", 32, 32, 4, 1)"),
     row("v_mfma_i32_32x32x16_i8",            "mfma",       op(gfx942=0x56),                                           "av.i32x16 = av.i8x8 av.i8x8 av.i32x16",           "mfma(a, b, c, \"i8\", \"i32\", 32, 32, 16, 1)"),

@@ -111,7 +111,7 @@ TABLE: tuple[Instruction, ...] = (
     row("s_prefetch_inst",             "smem", op(gfx12=0x24),                                                "= b64",       "prefetch()"),
     row("s_prefetch_inst_pc_rel",      "smem", op(gfx12=0x25),                                                "=",           "prefetch()"),
     row("s_prefetch_data",             "smem", op(gfx12=0x26),                                                "= b64",       "prefetch()"),
-    row("s_buffer_prefetch_data",      "smem", op(gfx12=0x27),                                                "b128 = b128", "prefetch()"),
+    row("s_buffer_prefetch_data",      "smem", op(gfx12=0x27),                                                "= b128",      "prefetch()"),
     row("s_prefetch_data_pc_rel",      "smem", op(gfx12=0x28),                                                "=",           "prefetch()"),
 )
 # fmt: on

@@ -1,0 +1,58 @@
+"""What the model of the machine says of loads and stores."""
+
+from __future__ import annotations
+
+from frontend import dtype as dt
+from frontend.graph.node import Op
+from frontend.loops import expr as ex
+from frontend.loops import heuristic
+from frontend.loops.index import Index, Var
+from frontend.loops.machine import Machine
+from frontend.loops.nest import Kernel, Kind, Mark, Nest, Reduction, Role, Slot, Store, apply
+
+CPU = Machine(vector_bytes=64, registers=32, masked=True)
+WAVE = Machine(block_lanes=32, masked=True)
+
+
+def test_a_store_at_uneven_steps_costs_what_a_scatter_does() -> None:
+    v = Var("i", 64)
+    zero = ex.Constant(0.0, dt.float32)
+
+    def cost(index: Index) -> float:
+        return heuristic._store_cost([Store(0, index, zero)], v)
+
+    uneven = Index.of(v) % 3 * 7 + Index.of(v) // 3
+    assert uneven.coefficient(v) is None
+    assert cost(uneven) == cost(Index.of(v) * 5) > cost(Index()) > cost(Index.of(v))
+
+
+def test_reversed_neighbours_cost_a_load_and_a_shuffle() -> None:
+    v = Var("i", 64)
+
+    def cost(step: int, machine: Machine) -> float:
+        return heuristic._load_cost(Index.of(v) * step + 63, v, machine)
+
+    assert cost(1, CPU) < cost(-1, CPU) < cost(2, CPU) < cost(5, CPU)
+    assert cost(-1, WAVE) == cost(5, WAVE)
+
+
+def test_lanes_run_along_a_reversed_axis() -> None:
+    """sum over k of b0[k, 63 - i]: lanes along i are loads and shuffles, along k gathers."""
+    i, k = Var("i", 64), Var("k", 64)
+    load = ex.Load(0, Index.of(k) * 65 + Index.of(i) * -1 + 63, dt.float32)
+    store = Store(1, Index.of(i), ex.Accumulated(0, dt.float32))
+    nest = Nest((i,), (k,), (Reduction(Op.SUM, load, dt.float32),), (store,))
+    slots = (Slot(Role.INPUT, dt.float32, 64 * 65), Slot(Role.OUTPUT, dt.float32, 64))
+    done = heuristic.schedule(Kernel("reversed", slots, (), (nest,)), CPU).nests[0]
+    (lane,) = [s.loop for s in done.steps if isinstance(s, Mark) and s.kind is Kind.VECTOR]
+    assert lane.startswith("i")
+
+
+def test_the_grid_is_made_of_whole_loops_or_of_a_cut_one() -> None:
+    axes = (Var("a", 8), Var("b", 100_000))
+    store = Store(0, Index.of(axes[0]) * 100_000 + Index.of(axes[1]), ex.Constant(0.0, dt.float32))
+    slots = (Slot(Role.OUTPUT, dt.float32, 800_000),)
+    nest = heuristic.schedule(Kernel("fill", slots, (), (Nest(axes, stores=(store,)),)), CPU)
+    loops = apply(axes, (), nest.nests[0].steps)
+    grid = [lo.var.extent for lo in loops.order if lo.kind is Kind.GRID]
+    assert grid == [8, 7]

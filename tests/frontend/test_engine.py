@@ -1,0 +1,50 @@
+"""What the engine keeps between calls stays bounded."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, engine
+from tests.frontend.evaluator import uses_reference
+
+DEVICE = "cpu:0"
+pytestmark = pytest.mark.skipif(uses_reference(), reason="there is no engine")
+
+
+@pytest.fixture(autouse=True)
+def few_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "KEPT_FORMS", 8)
+    monkeypatch.setattr(engine, "_runs", {})
+
+
+def result(n: int) -> list[float]:
+    values: list[float] = (Tensor(np.ones(n, np.float32)) * 3 + n).tolist()
+    return values
+
+
+def test_forms_and_their_kernels_do_not_pile_up() -> None:
+    gc.collect()
+    before = len(engine.opened(DEVICE).kernels)
+    for n in range(1, 40):
+        assert result(n) == [3.0 + n] * n
+        assert len(engine._runs) <= 8
+    gc.collect()
+    assert len(engine.opened(DEVICE).kernels) <= before + 8
+
+
+def test_what_is_used_stays() -> None:
+    result(100)
+    (kept,) = engine._runs.values()
+    for n in range(1, 30):
+        result(n)
+        result(100)
+        assert kept in engine._runs.values()
+
+
+def test_a_form_that_went_is_made_again() -> None:
+    for _ in range(2):
+        for n in range(1, 20):
+            assert result(n) == [3.0 + n] * n
