@@ -34,6 +34,7 @@ share one wait for each other.
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import types
 import weakref
@@ -43,7 +44,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from frontend import tracing
 from frontend.nested import form, mapped
 from frontend.ops.common import grad_mode
-from frontend.recording import Recorder, Recording
+from frontend.recorder import Recorder
+from frontend.recording import Recording
 from frontend.tensor import Tensor
 
 P = ParamSpec("P")
@@ -53,6 +55,8 @@ FORMS = 64
 """So many forms of arguments are remembered, those used last."""
 RECORDINGS = 4
 """So many recordings of one form, which differ in what they read from elsewhere."""
+
+_clock = itertools.count(1)
 
 
 def jit(function: Callable[P, R]) -> Jit[P, R]:
@@ -105,19 +109,23 @@ class Jit(Generic[P, R]):
         tensors: list[Tensor] = []
         key = (form((args, kwargs), tensors), tuple(_sharing(tensors)), grad_mode.enabled)
         with self._lock:
-            known = self._recordings.pop(key, [])
-            try:
-                recording = next((r for r in known if r.fits(tensors)), None)
-                if recording is None:
-                    recording = self._record(tensors, args, kwargs)
-                    known.insert(0, recording)
-                    del known[RECORDINGS:]
-                return recording.replay(tensors)  # type: ignore[no-any-return]
-            finally:
-                if known:
-                    self._recordings[key] = known
-                if len(self._recordings) > FORMS:
-                    del self._recordings[next(iter(self._recordings))]
+            known = self._recordings.get(key, ())
+            recording = next((r for r in known if r.fits(tensors)), None)
+            if recording is None:
+                recording = self._record(tensors, args, kwargs)
+                self._keep(key, recording)
+            recording.used = next(_clock)
+            return recording.replay(tensors)  # type: ignore[no-any-return]
+
+    def _keep(self, key: object, recording: Recording) -> None:
+        """Remember a new recording, and forget the one or the form used longest ago if need be."""
+        known = self._recordings.setdefault(key, [])
+        known.append(recording)
+        if len(known) > RECORDINGS:
+            known.remove(min(known[:-1], key=lambda r: r.used))
+        if len(self._recordings) > FORMS:
+            others = {k: max(r.used for r in v) for k, v in self._recordings.items() if k != key}
+            del self._recordings[min(others, key=lambda k: others[k])]
 
     def _record(self, tensors: list[Tensor], args: Any, kwargs: Any) -> Recording:
         """Record with stand-ins for the arguments, so that no other tensor is taken for one.

@@ -16,11 +16,11 @@ from frontend.tensor import Tensor
 from rawgpu.errors import OperationError
 
 
-def mapped(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+def mapped(value: Any, kind: type | tuple[type, ...], change: Callable[[Any], Any]) -> Any:
     """`value` with `change` applied to what is of `kind` in it; its containers are copied."""
     if isinstance(value, kind):
         return change(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         parts = [mapped(v, kind, change) for v in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if isinstance(value, dict):
@@ -42,14 +42,14 @@ def form(value: Any, tensors: list[Tensor]) -> object:
     """
     if isinstance(value, Tensor):
         tensors.append(value)
-        return (value.shape, value.dtype, value.device, value.requires_grad)
-    if isinstance(value, list | tuple):
+        return (value.shape, value.dtype.name, value.device, value.requires_grad)
+    if isinstance(value, (list, tuple)):
         return (type(value), *(form(v, tensors) for v in value))
     if isinstance(value, dict):
         return (type(value), *((k, form(v, tensors)) for k, v in value.items()))
     if _is_record(value):
         return (type(value), *(form(part, tensors) for _, part in _parts(value)))
-    if isinstance(value, bool | int | float | complex | str | bytes | np.generic):
+    if isinstance(value, (bool, int, float, complex, str, bytes, np.generic)):
         return (type(value), repr(value))  # -0.0 is not 0.0, and NaN is NaN
     try:
         hash(value)
@@ -62,9 +62,8 @@ def form(value: Any, tensors: list[Tensor]) -> object:
 
 
 def _is_record(value: Any) -> bool:
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return False
-    return bool(value.__dataclass_params__.eq)  # type: ignore[attr-defined]
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.eq)
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Whether a recording is being made, and how the rest tells it what happens. See `recording.py`.
+"""Whether a recording is being made, and how the rest tells it what happens. See `recorder.py`.
 
 Tensors, generators and modules look here when they are read or changed; the engine does before it
 computes or reads anything back. Threads record independently.

@@ -41,6 +41,13 @@ _FLOAT_UNARY = {
 }  # fmt: skip
 
 
+EXACT = frozenset({
+    Op.CAST, Op.BITCAST, Op.WHERE, Op.NEG, Op.ABS, Op.COPYSIGN, Op.MAXIMUM, Op.MINIMUM, Op.FLOOR,
+    Op.CEIL, Op.TRUNC, Op.ROUND,
+})  # fmt: skip
+"""Operations whose result needs no rounding: CAST has rounded, others give a number that fits."""
+
+
 def emit(b: Builder, op: Op, dtype: DType, args: tuple[Value, ...], source: DType) -> Value:
     """The value of `op`. `source`: dtype of the (last) operand; `dtype`: of the result."""
     if op is Op.CAST:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frontend.dtype import int32 as _INT32
+from frontend import dtype as dt
 from frontend.graph.node import Op
 from frontend.instructions import arith, indices
 from frontend.instructions.indices import Spot
 from frontend.instructions.ir import Builder, Value
-from frontend.instructions.memory import compute_kind
+from frontend.instructions.memory import compute_kind, round_to
 from frontend.instructions.points import Piece, Point
 from frontend.instructions.values import Values
 from frontend.loops import expr as ex
@@ -34,14 +34,18 @@ class Fold:
         self.b, self.value = b, value
         self.kind, self.dtype = reduction.kind, reduction.dtype
         self.is_arg = self.kind in _ARG
-        self._position = None if position is None else ex.IndexValue(position, _INT32)
+        # positions as narrow as float32 values, unless the axis is too long for that
+        self._wide = reduction.axis is not None and reduction.axis.extent > 1 << 31
+        dtype = dt.int64 if self._wide else dt.int32
+        self._position = None if position is None else ex.IndexValue(position, dtype)
         self._combine = "" if self.is_arg else arith.combine_name(self.kind, self.dtype)
 
     def start(self, lanes: int) -> Parts:
         """The accumulator before anything is folded."""
         dtype = self.value.dtype if self.is_arg else self.dtype
         first = self.b.const(compute_kind(dtype), ln.identity(self.kind, dtype), lanes)
-        return (first, self.b.const("i32", 0, lanes)) if self.is_arg else (first,)
+        kind = "i64" if self._wide else "i32"
+        return (first, self.b.const(kind, 0, lanes)) if self.is_arg else (first,)
 
     # --- one point -------------------------------------------------------------------------------
 
@@ -104,7 +108,9 @@ class Fold:
         whole = self._across(parts[0]) if across else parts[0]
         for p in narrow:
             whole = self._merged(whole, self._across(p))
-        return self.b.cast("sext", whole[1], "i64") if self.is_arg else whole[0]
+        if self.is_arg:
+            return whole[1] if self._wide else self.b.cast("sext", whole[1], "i64")
+        return round_to(self.b, whole[0], self.dtype)
 
     def _merged(self, x: Parts, y: Parts) -> Parts:
         if self.is_arg:

@@ -10,7 +10,7 @@ from frontend.instructions.buffers import Buffers
 from frontend.instructions.indices import Env, Spot
 from frontend.instructions.ir import Value
 from frontend.instructions.loads import Loads
-from frontend.instructions.memory import compute_kind
+from frontend.instructions.memory import compute_kind, round_to
 from frontend.instructions.points import Piece, Point
 from frontend.loops import expr as ex
 from frontend.loops import nest as ln
@@ -80,7 +80,9 @@ class Values:
             return self._index_value(e, spot)
         if isinstance(e, ex.Alu):
             args = tuple(self.at(a, spot) for a in e.args)
-            return arith.emit(self.b, e.op, e.dtype, args, e.args[-1].dtype)
+            made = arith.emit(self.b, e.op, e.dtype, args, e.args[-1].dtype)
+            # a narrow float is rounded at each operation, whether or not it is stored in between
+            return made if e.op in arith.EXACT else round_to(self.b, made, e.dtype)
         if isinstance(e, ex.Masked):
             return self._under(self.holds(e, spot), e.value, e.otherwise, spot)
         if isinstance(e, ex.Lookup):

@@ -14,12 +14,17 @@ from frontend.loops.index import Condition, Index, Var
 
 
 class Expr:
-    """A value at a point. `variables`: the loop variables that it depends on."""
+    """A value at a point.
 
-    __slots__ = ("dtype", "variables")
+    `variables`: the loop variables that it depends on. `depth`: how many expressions stand on top
+    of one another in it; what rewrites expressions recurses as deep.
+    """
+
+    __slots__ = ("depth", "dtype", "variables")
 
     dtype: DType
     variables: frozenset[Var]
+    depth: int
 
     @property
     def parts(self) -> tuple[Expr, ...]:
@@ -32,7 +37,7 @@ class Load(Expr):
     __slots__ = ("index", "slot")
 
     def __init__(self, slot: int, index: Index, dtype: DType) -> None:
-        self.slot, self.index, self.dtype = slot, index, dtype
+        self.slot, self.index, self.dtype, self.depth = slot, index, dtype, 1
         self.variables = frozenset(index.variables())
 
 
@@ -42,7 +47,7 @@ class Constant(Expr):
     __slots__ = ("value",)
 
     def __init__(self, value: bool | int | float, dtype: DType) -> None:
-        self.value, self.dtype = value, dtype
+        self.value, self.dtype, self.depth = value, dtype, 1
         self.variables = frozenset()
 
 
@@ -52,7 +57,7 @@ class IndexValue(Expr):
     __slots__ = ("index",)
 
     def __init__(self, index: Index, dtype: DType) -> None:
-        self.index, self.dtype = index, dtype
+        self.index, self.dtype, self.depth = index, dtype, 1
         self.variables = frozenset(index.variables())
 
 
@@ -64,6 +69,7 @@ class Alu(Expr):
     def __init__(self, op: Op, args: tuple[Expr, ...], dtype: DType) -> None:
         self.op, self.args, self.dtype = op, args, dtype
         self.variables = frozenset().union(*(a.variables for a in args))
+        self.depth = 1 + max(a.depth for a in args)
 
     @property
     def parts(self) -> tuple[Expr, ...]:
@@ -80,7 +86,7 @@ class Masked(Expr):
 
     def __init__(self, conditions: tuple[Condition, ...], value: Expr, otherwise: Expr) -> None:
         self.conditions, self.value, self.otherwise = conditions, value, otherwise
-        self.dtype = value.dtype
+        self.dtype, self.depth = value.dtype, 1 + max(value.depth, otherwise.depth)
         self.variables = value.variables.union(*(c.index.variables() for c in conditions))
 
     @property
@@ -98,7 +104,7 @@ class Lookup(Expr):
 
     def __init__(self, var: Var, position: Expr, value: Expr) -> None:
         self.var, self.position, self.value = var, position, value
-        self.dtype = value.dtype
+        self.dtype, self.depth = value.dtype, 1 + max(value.depth, position.depth)
         self.variables = (value.variables - {var}) | position.variables
 
     @property
@@ -112,7 +118,7 @@ class Accumulated(Expr):
     __slots__ = ("number",)
 
     def __init__(self, number: int, dtype: DType) -> None:
-        self.number, self.dtype = number, dtype
+        self.number, self.dtype, self.depth = number, dtype, 1
         self.variables = frozenset()
 
 

@@ -40,6 +40,10 @@ from frontend.loops.tiling import Part, Tiling
 
 BLOCK_POINTS = 16_384
 """Points of a map, or multiply-adds, that are worth a grid block: some microseconds."""
+PIECE_BYTES = 4096
+"""A piece of a row that is long enough for the prefetcher."""
+MOST_STREAMED_ROWS = 8
+"""More rows than that make a product, bound by arithmetic, of what is bound by memory."""
 
 
 def schedule(kernel: Kernel, machine: Machine) -> Kernel:
@@ -249,7 +253,8 @@ def _along_output(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> t
     lanes = machine.lanes(_bits(nest))
     tiling = Tiling(nest)
     shared = _sharing_axis(nest, vector)
-    rows, columns = _register_tile(nest, machine, vector, shared, lanes)
+    wide = _streamed_tile(nest, machine, vector, shared, lanes)
+    rows, columns = wide or _register_tile(nest, machine, vector, shared, lanes)
     staged = _staged_load(nest, machine, vector, shared, columns * lanes)
     if shared is not None and rows > 1:
         if staged is not None:
@@ -259,7 +264,8 @@ def _along_output(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> t
     outputs = tiling.left(*(v for v in nest.axes if v not in (vector, shared)))
     rounds = tiling.left(shared) if shared is not None else []
     outputs += [*rounds[:-1], *tiling.left(vector), *rounds[-1:]]
-    reduce = _reduce_loops(nest, tiling, rows * columns)
+    written = 48 // (rows * columns) if wide is None else 2 if rows > 1 else 4
+    reduce = _reduce_loops(nest, tiling, max(1, written))
     if staged is None or not rounds:
         return _finish(tiling, outputs, reduce, grid=grid)
     steps = _finish(tiling, outputs, reduce, grid=grid, below_grid=rounds[-1])
@@ -285,10 +291,9 @@ def _block_rows(nest: Nest, machine: Machine, shared: Var, rows: int) -> int:
     return -(-block // rows) * rows
 
 
-def _reduce_loops(nest: Nest, tiling: Tiling, accumulators: int) -> list[tuple[Part, Kind]]:
-    """Short innermost reduction loops are written out, long ones by a few rounds."""
+def _reduce_loops(nest: Nest, tiling: Tiling, budget: int) -> list[tuple[Part, Kind]]:
+    """Short innermost reduction loops are written out, long ones by `budget` rounds."""
     loops: list[tuple[Part, Kind]] = []
-    budget = max(1, 48 // max(1, accumulators))
     written = 1
     for v in reversed(nest.reduce):
         if written * v.extent <= max(budget, 4):
@@ -302,6 +307,35 @@ def _reduce_loops(nest: Nest, tiling: Tiling, accumulators: int) -> list[tuple[P
         loops[:0] = [(outer, Kind.LOOP), *((part, Kind.CHAIN) for part in inner)]
         written = budget + 1
     return sorted(loops, key=lambda pair: pair[1] is Kind.CHAIN)
+
+
+def _streamed_tile(
+    nest: Nest, machine: Machine, vector: Var, shared: Var | None, lanes: int
+) -> tuple[int, int] | None:
+    """(rounds of the shared axis, vectors) where a few rows meet a matrix that no cache holds.
+
+    The matrix is read once, and fast only in long pieces of its rows. So the tile is wider than the
+    registers: accumulators that do not fit go through the first-level cache, which costs less.
+    """
+    rows = 1 if shared is None else shared.extent
+    plain = len(nest.reductions) == 1 and _simple(nest.reductions[0]) and not nest.inner
+    if rows > MOST_STREAMED_ROWS or not plain or not machine.shuffles:
+        return None
+    streamed = [load for load in nest.loads() if load.index.depends_on(vector)]
+    if len(streamed) != 1 or (shared is not None and streamed[0].index.depends_on(shared)):
+        return None
+    (load,) = streamed
+    moving = [v for v in (vector, *nest.reduce) if load.index.depends_on(v)]
+    step = load.index.coefficient(moving[-1])
+    size = math.prod(v.extent for v in moving) * load.dtype.size_bytes
+    if load.index.coefficient(vector) != 1 or size <= machine.l2_bytes:
+        return None
+    if step is None or step * load.dtype.size_bytes < PIECE_BYTES:
+        return None
+    vectors = -(-vector.extent // lanes)
+    columns = min(PIECE_BYTES // load.dtype.size_bytes // lanes, vectors // 4)
+    columns = min(columns, machine.l1_bytes // 4 // (rows * machine.vector_bytes))
+    return (rows, columns) if rows * columns > machine.registers else None
 
 
 def _register_tile(

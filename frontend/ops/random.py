@@ -6,7 +6,7 @@ ones differ by rounding only. Source: Salmon, Moraes, Dror, Shaw, "Parallel rand
 as 1, 2, 3", SC 2011.
 
 Key and counter reach kernels in a small buffer, not as constants: drawing again runs the same
-kernel. A recorded computation brings the buffer at each replay (`frontend/recording.py`).
+kernel. A recorded computation brings the buffer at each replay (`frontend/recorder.py`).
 """
 
 from __future__ import annotations

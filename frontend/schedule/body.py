@@ -24,7 +24,7 @@ class Ref(Expr):
     __slots__ = ("indices", "node")
 
     def __init__(self, node: Node, indices: tuple[Index, ...]) -> None:
-        self.node, self.indices, self.dtype = node, indices, node.dtype
+        self.node, self.indices, self.dtype, self.depth = node, indices, node.dtype, 1
         self.variables = frozenset().union(*(i.variables() for i in indices))
 
 

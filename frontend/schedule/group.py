@@ -30,6 +30,8 @@ from frontend.schedule.partition import folds, is_leaf
 
 SMALL_POINTS = 1 << 15
 """A kernel of fewer points need not be split over cores, so it may have few rows."""
+MAX_FUSED_DEPTH = 120
+"""Operations on top of one another in one kernel: what rewrites them recurses as deep."""
 MIN_ROW = 8
 """Rows of fewer points leave most lanes of a vector empty."""
 SPLIT_POINTS = 1 << 18
@@ -48,6 +50,8 @@ class Group:
     members: list[Body] = field(default_factory=list)
     rows: Shape | None = None
     closed: bool = False
+    depths: dict[Node, int] = field(default_factory=dict)
+    """How deep a member's expression is with those of the members that it inlines."""
 
     @property
     def nodes(self) -> list[Node]:
@@ -179,7 +183,12 @@ def _same_points(gr: Group, body: Body) -> bool:
     if body.reduce or body.node.shape != gr.members[0].node.shape:
         return False
     own = tuple(map(Index.of, body.axes))
-    return all(r.indices == own for r in _own_refs(gr, body))
+    refs = _own_refs(gr, body)
+    depth = body.value.depth + max((gr.depths.get(r.node, 0) for r in refs), default=0)
+    if depth > MAX_FUSED_DEPTH or not all(r.indices == own for r in refs):
+        return False
+    gr.depths[body.node] = depth
+    return True
 
 
 def reuses(body: Body) -> bool:

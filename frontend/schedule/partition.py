@@ -19,7 +19,7 @@ _COST = {
     Op.CAST: 0.5, Op.BITCAST: 0.5, Op.NEG: 0.5, Op.GATHER: 4, Op.PAD: 2, Op.SCATTER_WINDOW: 4,
     Op.CONST: 0.0, Op.IOTA: 0.5,
 }  # fmt: skip
-MAX_DEPTH = 100
+MAX_DEPTH = 60
 """Inlined operations on top of one another; bounds recursion in `body.py` and a kernel's size."""
 RECOMPUTE_LIMIT = 4.0
 """Extra operations for each element that are still cheaper than a store and a load."""

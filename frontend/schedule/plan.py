@@ -157,7 +157,7 @@ def plan_graph(
     """As `make_plan`, with the kernels beside the plan."""
     order, kept = partition(roots)
     show("graph", lambda: "\n".join(_graph_lines(order, kept)))
-    row_bytes = min(t.machine.row_bytes for t in targets.values())
+    row_bytes = min((t.machine.row_bytes for t in targets.values()), default=0)
     groups = group(order, kept, frozenset(roots), row_bytes)
     show("schedule", lambda: "\n".join(_group_line(gr) for gr in groups))
     planner = _Planner(_Places(roots, order), targets)
@@ -189,6 +189,7 @@ class _Places:
         self.all: list[Place] = []
         self._of: dict[Node, int] = {}
         self._device = _devices(order)
+        self._only = next((n.device for n in roots if n.device is not None), "")
         for i, node in enumerate(n for n in order if is_leaf(n)):
             self._of[node] = self.add(Place("leaf", node.device or "", _size(node), i))
         for i, node in enumerate(roots):
@@ -202,7 +203,8 @@ class _Places:
 
     def device(self, node: Node) -> str:
         """Where a node is computed."""
-        return self._device.get(node) or node.device or ""
+        # what stands for a part of a node of constants is on the only device, if on any
+        return self._device.get(node) or node.device or self._only
 
     def __getitem__(self, node: Node) -> int:
         """The number of the node's place."""

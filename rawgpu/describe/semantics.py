@@ -6,19 +6,20 @@ A meaning is one or more assignments separated by `;`, each a Python expression:
     d = a + b; scc = carry(a, b)                    more than one result
     exec = f32(a) < f32(b)                          a state that is no operand
 
-A bare expression is assigned to `d`. A target that is neither operand nor state is a name for use in
-the statements after it. Every expression is evaluated before lanes are written, and only lanes that
-are on write; scalar instructions have one lane.
+A bare expression is assigned to `d`. A target that is neither operand nor state is a name for use
+in the statements after it. Every expression is evaluated before lanes are written, and only lanes
+that are on write; scalar instructions have one lane.
 
-*Operands* are bound to their bits as unsigned integers of the width the row declares, after the input
-modifiers (negate, absolute value, half and byte selection, lane permutes); `d` before assignment is
-the old destination. *Views* give the bits a type: `f32(a)`, `i32(a)`; a view of a wider value takes
-its low bits, of a narrower one extends it (sign for `i`, zero for `u`). Arithmetic on a view keeps
-its type and wraps; comparisons give booleans; a shift's right side is a plain number. A float result
-passes the output modifiers (scale, clamp), the mode's rounding and denormals, then becomes bits.
+*Operands* are bound to their bits as unsigned integers of the width the row declares, after the
+input modifiers (negate, absolute value, half and byte selection, lane permutes); `d` before
+assignment is the old destination. *Views* give the bits a type: `f32(a)`, `i32(a)`; a view of a
+wider value takes its low bits, of a narrower one extends it (sign for `i`, zero for `u`).
+Arithmetic on a view keeps its type and wraps; comparisons give booleans; a shift's right side is a
+plain number. A float result passes the output modifiers (scale, clamp), the mode's rounding and
+denormals, then becomes bits.
 
-Two engines evaluate the same expressions: over numpy lanes, and over LLVM values. `parse` gives both
-the checked syntax trees.
+Two engines evaluate the same expressions: over numpy lanes, and over LLVM values. `parse` gives
+both the checked syntax trees.
 """
 
 from __future__ import annotations
@@ -148,8 +149,8 @@ BITS: Mapping[str, str] = {
     "masked_sad_u8": "sad_u8 of the bytes whose reference is not zero",
     "lerp_u8": "averages of 4 bytes, rounded by bit 0 of z's bytes",
     "dot": "dot(a, b, c, kind[, kind of b]): c plus the products of the parts of a and b",
-    "halves": "halves(x): x for both 16-bit halves, of the operands' halves by op_sel and op_sel_hi",
-    "words": "words(x): x for both 32-bit halves, of the operands' words by op_sel and op_sel_hi",
+    "halves": "halves(x): x on both 16-bit halves, of operand halves by op_sel and op_sel_hi",
+    "words": "words(x): x on both 32-bit halves, of operand words by op_sel and op_sel_hi",
     "pairs": "pairs(a, b): a word of a, by op_sel, below a word of b, by op_sel_hi",
     "truth_table": "truth_table(a, b, c): bit by bit, by the instruction's 8-bit table",
     "mix": "mix(x, i): source i of a mixed-precision fma as float32, by op_sel",
@@ -355,9 +356,7 @@ def unknown_names(meaning: str, operands: Iterable[str]) -> list[str]:
     known = set(operands) | set(STATE) | {"d"}
     bad: list[str] = []
     for statement in parse(meaning):
-        called = {
-            id(node.func) for node in ast.walk(statement.value) if isinstance(node, ast.Call)
-        }
+        called = {id(node.func) for node in ast.walk(statement.value) if isinstance(node, ast.Call)}
         for node in ast.walk(statement.value):
             if isinstance(node, ast.Name):
                 known_here = WORDS if id(node) in called else known
@@ -365,7 +364,15 @@ def unknown_names(meaning: str, operands: Iterable[str]) -> list[str]:
                     bad.append(node.id)
             elif not isinstance(
                 node,
-                (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant, ast.keyword, *_OPERATORS),
+                (
+                    ast.Call,
+                    ast.BinOp,
+                    ast.UnaryOp,
+                    ast.Compare,
+                    ast.Constant,
+                    ast.keyword,
+                    *_OPERATORS,
+                ),
             ):
                 bad.append(type(node).__name__)
         if statement.target is not None:

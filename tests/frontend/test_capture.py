@@ -448,6 +448,35 @@ def test_a_leaf_made_of_state_inside_does_not_disturb_its_update() -> None:
     assert t.tolist() == [0.75, 1.0]
 
 
+def test_state_that_is_read_out_of_order_is_not_overwritten_too_soon() -> None:
+    m = Tensor(draw(0, 40, 40) * 0.1)
+    expected = m.numpy()
+
+    @jit
+    def turn() -> None:
+        m.assign(m @ m + m.T)
+        m.assign(m.flip(0))
+        m[1:] = m[:-1]
+
+    for _ in range(3):
+        turn()
+        expected = (expected @ expected + expected.T)[::-1].copy()
+        expected[1:] = expected[:-1].copy()
+    np.testing.assert_allclose(m.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_elements_are_assigned_where_a_tensor_says() -> None:
+    t = fe.zeros(5)
+
+    @jit
+    def put(i: Tensor, value: Tensor) -> None:
+        t[i] = value
+
+    for k in range(3):
+        put(Tensor([k]), Tensor([k + 1.0]))
+    assert t.tolist() == [1, 2, 3, 0, 0]
+
+
 def test_state_of_constants_and_without_elements() -> None:
     zero, none = fe.zeros(3), fe.zeros(0, 4)
 
@@ -603,6 +632,24 @@ def test_gradients_of_arguments_go_to_the_arguments_of_the_call() -> None:
     f(second)
     assert second.grad.item() == 20
     assert first.grad.item() == 2
+
+
+def test_a_gradient_from_before_can_be_changed_in_place() -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+
+    @jit
+    def scale() -> None:
+        assert w.grad is not None
+        w.grad.assign(w.grad * 2)
+
+    for k in (3.0, 5.0):
+        w.grad = None
+        (w * k).sum().backward()
+        before = w.grad
+        scale()
+        scale()
+        assert w.grad is before
+        assert before is not None and before.tolist() == [4 * k, 4 * k]
 
 
 def test_a_gradient_can_be_returned_and_is_the_one_that_is_left() -> None:

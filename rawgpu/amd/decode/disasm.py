@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rawgpu.amd.spec.isa import names
-from rawgpu.amd.spec.isa.decoder import Decoder, decoder_for, parse_operands
+from rawgpu.amd.spec.isa.decoder import Decoder, decoder_for
 from rawgpu.amd.spec.isa.machine import MachineInstruction
-from rawgpu.amd.spec.isa.operands import NULL, Operand
-from rawgpu.describe.encoding import DecodeError
+from rawgpu.amd.spec.isa.notation import parse_operands
+from rawgpu.amd.spec.isa.operands import Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Printer:
             return f"v{operand.code}"
         return operand.text
 
-    def _parsed(self, instruction: MachineInstruction) -> list[tuple[str, str | None, str]]:
+    def _parsed(self, instruction: MachineInstruction) -> tuple[tuple[str, str | None, str], ...]:
         return parse_operands(instruction.row.operands, instruction.row.format)
 
     # Scalar instructions.
@@ -127,7 +127,11 @@ class Printer:
 
     def _waitcnt(self, value: int) -> str:
         if "gfx11" in self.lineage:
-            counters = (("vmcnt", value >> 10 & 63, 63), ("expcnt", value & 7, 7), ("lgkmcnt", value >> 4 & 63, 63))
+            counters = (
+                ("vmcnt", value >> 10 & 63, 63),
+                ("expcnt", value & 7, 7),
+                ("lgkmcnt", value >> 4 & 63, 63),
+            )
         else:
             lgkm = 63 if "gfx10" in self.lineage else 15
             counters = (
@@ -136,7 +140,9 @@ class Printer:
                 ("lgkmcnt", value >> 8 & lgkm, lgkm),
             )
         every = all(count == most for _, count, most in counters)
-        return " ".join(f"{name}({count})" for name, count, most in counters if every or count != most)
+        return " ".join(
+            f"{name}({count})" for name, count, most in counters if every or count != most
+        )
 
     def _delay(self, value: int) -> str:
         first, skip, second = value & 15, value >> 4 & 7, value >> 7 & 15
@@ -161,7 +167,9 @@ class Printer:
             ("va_vcc", value >> 1 & 1, 1),
             ("vm_vsrc", value >> 2 & 7, 7),
         ]
-        if value & 0x60:  # bits of no counter
+        if "gfx11" not in self.lineage:
+            fields = fields[1:]
+        elif value & 0x60:  # bits of no counter
             return f"{value:#x}"
         shown = [f for f in fields if f[1] != f[2]] or fields
         return " ".join(f"depctr_{name}({count})" for name, count, _ in shown)
@@ -173,9 +181,15 @@ class Printer:
         if kind.startswith("e64_"):
             return f"{instruction.name}_e64_dpp"
         if kind in ("dpp", "dpp8"):
-            return instruction.name if instruction.format == "vopc" and "gfx11" in self.lineage else f"{instruction.name}_dpp"
-        if "bare" in instruction.row.flags and kind in ("e32", "e64") and (
-            kind == "e32" or "gfx11" in self.lineage
+            return (
+                instruction.name
+                if instruction.format == "vopc" and "gfx11" in self.lineage
+                else f"{instruction.name}_dpp"
+            )
+        if (
+            "bare" in instruction.row.flags
+            and kind in ("e32", "e64")
+            and (kind == "e32" or "gfx11" in self.lineage)
         ):
             return instruction.name
         if not kind or instruction.format in ("mfma", "mfma_scale"):
@@ -219,7 +233,11 @@ class Printer:
         if absolute:
             text = f"|{text}|"
         if negated:
-            text = f"neg({text})" if operand.kind in ("constant", "literal") and not absolute else f"-{text}"
+            text = (
+                f"neg({text})"
+                if operand.kind in ("constant", "literal") and not absolute
+                else f"-{text}"
+            )
         return text
 
     def _vector_modifiers(
@@ -237,7 +255,7 @@ class Printer:
         if instruction.name.startswith("v_bitop3"):
             table = _truth_table(instruction)
             if table:
-                yield f"bitop3:{_short(table)}"
+                yield f"bitop3:{_table(table)}"
             return
         if get("clamp"):
             yield "clamp"
@@ -258,7 +276,9 @@ class Printer:
 
     def _op_sel(self, instruction: MachineInstruction, sources: list[str]) -> Iterator[str]:
         op_sel, name = instruction.get("op_sel"), instruction.name
-        if not op_sel or (self.true16 and (name == "v_cndmask_b16" or instruction.format == "vinterp")):
+        if not op_sel or (
+            self.true16 and (name == "v_cndmask_b16" or instruction.format == "vinterp")
+        ):
             return
         bits = [op_sel >> "abc".index(role) & 1 for role in sources]
         if "gfx12" in self.lineage and name in _BYTE_SELECT_SOURCE:
@@ -293,15 +313,13 @@ class Printer:
         if get("fi"):
             yield "fi:1"
 
-    def _sdwa_modifiers(
-        self, instruction: MachineInstruction, sources: list[str]
-    ) -> Iterator[str]:
+    def _sdwa_modifiers(self, instruction: MachineInstruction, sources: list[str]) -> Iterator[str]:
         get = instruction.get
         narrow = "_fp8" in instruction.name or "_bf8" in instruction.name
         if instruction.row.format != "vopc" and "d" in instruction.operands and not narrow:
             yield f"dst_sel:{names.SDWA_SELECT[get('dst_sel')]}"
             yield f"dst_unused:{names.SDWA_UNUSED[get('dst_unused')]}"
-        for at in range(min(2, len([s for s in sources if s in 'ab']))):
+        for at in range(min(2, len([s for s in sources if s in "ab"]))):
             yield f"src{at}_sel:{names.SDWA_SELECT[get(f'src{at}_sel')]}"
 
     def _packed_modifiers(
@@ -342,13 +360,19 @@ class Printer:
                 yield f"{name}:{value}"
 
     def _dual(self, part: MachineInstruction) -> str:
-        name = self.decoder.vopd_name(part.row)
-        parts = [
-            part.operands["k" if token == "k" else role].text
-            for role, _, token in parse_operands(part.row.operands, "vop2")
-            if token != "vcc"  # LLVM leaves it out here
-        ]
-        return f"{name} {', '.join(parts)}"
+        parts = []
+        negated = part.get(f"neg{part.format[-1]}")
+        for role, _, token in parse_operands(part.row.operands, "vop2"):
+            if token == "vcc" and part.kind != "vopd3":
+                continue  # LLVM leaves it out here
+            operand = part.operands[role]
+            minus = role in "abc" and negated >> "abc".index(role) & 1
+            parts.append(self._modified(operand.text, operand, minus, 0))
+        text = f"{part.name} {', '.join(parts)}"
+        if "bitop" in part.name:
+            table = part.get(f"vsrc{part.format[-1]}2")
+            text += f" bitop3:{_table(table)}" if table else ""
+        return text
 
     # Memory instructions.
 
@@ -379,7 +403,7 @@ class Printer:
         return text + self._cache_bits(instruction)
 
     def _prefetch(self, instruction: MachineInstruction, parts: list[str]) -> str:
-        register = self.decoder.scalar(instruction.get("soffset"))
+        register = self.decoder.tables.scalar(instruction.get("soffset"))
         assert register is not None
         offset = instruction.offset
         shown = f"-{-offset:#x}" if offset < 0 else f"{offset:#x}"
@@ -392,28 +416,39 @@ class Printer:
         register = instruction.operands.get("soffset")
         if "soffset_en" in instruction.form.encoding.pieces:
             if not get("imm") and not get("soffset_en"):
-                register, offset = self.decoder.scalar(get("offset") & 127), 0
+                register, offset = self.decoder.tables.scalar(get("offset") & 127), 0
             elif not get("imm"):
                 offset = 0
+            elif register is not None:
+                return f", {register.text} offset:{shown}"
             if not get("imm"):
                 return f", {register.text}" if register else ""
         always = "gfx12" in self.lineage
         if register is None:
-            return ", null" if not offset and not always and "gfx11" in self.lineage else f", {shown}"
+            return (
+                ", null" if not offset and not always and "gfx11" in self.lineage else f", {shown}"
+            )
         return f", {register.text}" + (f" offset:{shown}" if offset or always else "")
 
     def _ds(self, instruction: MachineInstruction) -> str:
         get, operands = instruction.get, instruction.operands
         parts = [operands[role].text for role, _, _ in self._parsed(instruction)]
         text = f"{instruction.name} {', '.join(parts)}".rstrip()
-        if "2addr" in instruction.name or "read2" in instruction.name or "write2" in instruction.name or "xchg2" in instruction.name:
+        if (
+            "2addr" in instruction.name
+            or "read2" in instruction.name
+            or "write2" in instruction.name
+            or "xchg2" in instruction.name
+        ):
             for i in (0, 1):
                 if get(f"offset{i}"):
                     text += f" offset{i}:{get(f'offset{i}')}"
         else:
             offset = get("offset0") | get("offset1") << 8
             if offset:
-                text += f" {_swizzle(offset)}" if "swizzle" in instruction.name else f" offset:{offset}"
+                text += (
+                    f" {_swizzle(offset)}" if "swizzle" in instruction.name else f" offset:{offset}"
+                )
         return text + (" gds" if get("gds") else "")
 
     def _flat(self, instruction: MachineInstruction) -> str:
@@ -427,8 +462,10 @@ class Printer:
                 continue
             operand = operands.get(role)
             parts.append("off" if operand is None else operand.text)
-        if instruction.format != "flat" and parts:
-            parts.append(operands["base"].text if "base" in operands else "off")
+        if "base" in operands:
+            parts.append(operands["base"].text)
+        elif instruction.format != "flat" and parts:
+            parts.append("off")
         text = f"{instruction.name} {', '.join(parts)}".rstrip()
         offset = get("offset")
         if offset:
@@ -465,7 +502,7 @@ class Printer:
 
     def _temporal(self, instruction: MachineInstruction) -> str:
         th, scope = instruction.get("th"), instruction.get("scope")
-        out = ""
+        out = " scale_offset" if instruction.get("scale_offset") else ""
         if th:
             out += f" th:{_temporal_hint(instruction.name, th, scope)}"
         if scope:
@@ -523,8 +560,9 @@ class Printer:
                     text += f" {name}:{get(name)}"
             return text
         enabled = get("en")
+        order = "aabb" if get("compr") else "abce"  # compressed: two halves a register
         sources = [
-            operands[role].text if enabled >> at & 1 else "off" for at, role in enumerate("abce")
+            operands[role].text if enabled >> at & 1 else "off" for at, role in enumerate(order)
         ]
         text = f"{instruction.name} {_export_target(get('target'))} {', '.join(sources)}"
         for name, word in (("done", "done"), ("compr", "compr"), ("vm", "vm"), ("row", "row_en")):
@@ -571,7 +609,7 @@ _GEOMETRY_OPERATIONS = {0: "GS_OP_NOP", 1: "GS_OP_CUT", 2: "GS_OP_EMIT", 3: "GS_
 def _truth_table(instruction: MachineInstruction) -> int:
     """The 8 bits of a bitop3, that stand where other instructions have modifiers."""
     get = instruction.get
-    return get("neg") | get("omod") << 3 | get("abs") << 5
+    return get("neg") | get("abs") << 3 | get("omod") << 6
 
 
 def _delay_name(value: int) -> str:
@@ -623,11 +661,16 @@ def _swizzle(offset: int) -> str:
     return f'offset:swizzle(BITMASK_PERM,"{pattern}")'
 
 
+def _table(value: int) -> str:
+    return str(value) if value <= 10 else hex(value)
+
+
 def _short(value: int) -> str:
     return str(value) if value <= 64 else hex(value)
 
 
 _IMMEDIATES: Mapping[str, Callable[[Printer, int], str]] = {
+    "simm": lambda _, v: str(v - (v >> 15 << 16)),
     "uimm": lambda _, v: _short(v),
     "himm": lambda _, v: hex(v),
     "k16": lambda _, v: hex(v),

@@ -231,5 +231,3 @@ def _bytes_packer(size_bytes: int) -> Callable[[Any], Any]:
         return raw if size_bytes not in _CODES else int.from_bytes(raw, "little")
 
     return pack
-
-

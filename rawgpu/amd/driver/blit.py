@@ -1,7 +1,7 @@
 """Copies and fills by kernels, for compute queues.
 
-They are ordinary launches, so they keep a queue's order and caches without special cases, work where
-there is no copy engine, and can be recorded. Compiled for the GPU at first use, then from the cache.
+They are ordinary launches, so they keep a queue's order and caches without special cases, work
+where there is no copy engine, and can be recorded. Compiled for the GPU at first use.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ class Blit:
         if not size_bytes:
             return
         whole = align % BYTES_PER_THREAD == 0 and size_bytes % BYTES_PER_THREAD == 0
-        suffix, count = ("quads", size_bytes // BYTES_PER_THREAD) if whole else ("bytes", size_bytes)
+        suffix, count = (
+            ("quads", size_bytes // BYTES_PER_THREAD) if whole else ("bytes", size_bytes)
+        )
         self.launch(queue, f"{verb}_{suffix}", [source, target], count)
 
     def launch(self, queue: Any, name: str, places: Sequence[Any], count: int) -> Any:

@@ -78,11 +78,11 @@ class CodeObject:
 def parse(data: bytes | memoryview) -> CodeObject:
     """Read a code object. BadElf for anything damaged, hostile or not AMD's."""
     file = elffile.read(memoryview(data).cast("B"))
-    return _linked(file) if file.linked else _relocatable(file)
+    return _linked(file) if file.linked else assemble(file, *lay_out(file))
 
 
-def _relocatable(file: ElfFile) -> CodeObject:
-    """Lay out the loaded sections, code last among equals so that its padding is at the end."""
+def lay_out(file: ElfFile) -> tuple[dict[int, int], int]:
+    """Where each loaded section goes, and where the last ends."""
     starts: dict[int, int] = {}
     at = 0
     for section in file.sections:
@@ -95,6 +95,11 @@ def _relocatable(file: ElfFile) -> CodeObject:
         at += section.size_bytes + (CODE_PAD if code else 0)
         if at > MAX_IMAGE_BYTES:
             raise BadElf(f"section {section.index} {section.name!r} makes the image too large")
+    return starts, at
+
+
+def assemble(file: ElfFile, starts: dict[int, int], end: int) -> CodeObject:
+    """A relocatable object with its sections at `starts`, and the GOT after `end`."""
     pieces = tuple(
         (start, file.sections[i].data)
         for i, start in starts.items()
@@ -103,7 +108,7 @@ def _relocatable(file: ElfFile) -> CodeObject:
     fixes: list[tuple[int, Rela, int | None]] = []
     absolute: dict[int, int] = {}
     slots: dict[int, int] = {}
-    at = (at + GOT_ENTRY - 1) & -GOT_ENTRY
+    at = (end + GOT_ENTRY - 1) & -GOT_ENTRY
     for section_index, relas in file.relocations.items():
         if section_index not in starts:
             continue

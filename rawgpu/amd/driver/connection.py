@@ -34,19 +34,27 @@ class Gpu:
         self.render_fd = render_fd
         self.reports: list[Report] = []
         """What the kernel said about this GPU, oldest first; a device takes what came after it."""
+        self.evicted = False
+        """After a page fault no queue of this context gets on the hardware again."""
 
 
 class Connection:
     """An open /dev/kfd."""
 
-    def __init__(self, port: KernelPort) -> None:
+    def __init__(self, port: KernelPort, *, context: bool = False) -> None:
+        """With `context`, one of its own beside the process's first, which closing ends."""
         self.port = port
+        self.context = context
+        self.users = 0
+        """Open devices."""
         self.pid = os.getpid()
         self.lock = threading.RLock()
         self.nodes = gpu_nodes(port)
         self.fd = port.open(KFD_PATH)
         try:
             self.abi = _row(port.ioctl(self.fd, kfd.GetVersion()))
+            if context:
+                port.ioctl(self.fd, self.new(kfd.CreateProcess))
         except BaseException:
             port.close(self.fd)
             raise
@@ -92,6 +100,23 @@ class Connection:
                 raise
             return gpu
 
+    def leave(self) -> None:
+        """A device was closed. A further context that is spent ends with its last device."""
+        with self.lock:
+            self.users -= 1
+            if self.users or not self.context or not self.spent:
+                return
+            self.events.close()
+            for gpu in self.gpus.values():
+                self.port.close(gpu.render_fd)
+            self.gpus.clear()
+            self.port.close(self.fd)
+
+    @property
+    def spent(self) -> bool:
+        """Whether a GPU of it runs nothing any more."""
+        return any(gpu.evicted for gpu in self.gpus.values())
+
 
 def _row(version: kfd.GetVersion) -> Abi:
     found = kfd.row_for(version.major_version, version.minor_version)
@@ -108,10 +133,24 @@ _connections: weakref.WeakKeyDictionary[Any, Connection] = weakref.WeakKeyDictio
 _lock = threading.Lock()
 
 
-def connect(port: KernelPort) -> Connection:
-    """This process's connection through `port`."""
+def connect(port: KernelPort, node: Node) -> Connection:
+    """This process's connection through `port`, for one more device on `node`.
+
+    After a page fault a further context is made, where the kernel knows such; on older kernels
+    ProcessMustRestart.
+    """
     with _lock:
         found = _connections.get(port)
         if found is None or found.pid != os.getpid():
             found = _connections[port] = Connection(port)
+        gpu = found.gpus.get(node.gpu_id)
+        if gpu is not None and gpu.evicted:
+            if not found.abi.has(kfd.CreateProcess):
+                raise ProcessMustRestart(
+                    f"{node.name}: after a page fault this kernel (KFD {found.abi.name}) runs "
+                    "nothing more for this process on this GPU",
+                    hint="a new process; kernels with KFD 1.19 can go on",
+                )
+            found = _connections[port] = Connection(port, context=True)
+        found.users += 1
         return found

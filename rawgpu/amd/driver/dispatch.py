@@ -1,9 +1,9 @@
 """Launches as packets: what a command processor must be told, and when caches are flushed.
 
-For PM4 the driver does itself what an AQL packet leaves to the firmware: program registers from the
-descriptor, local-memory size, user SGPRs in the descriptor's order, preloaded arguments. A launch of
-one shape is encoded once and kept with the kernel; what differs from call to call, the arguments'
-address above all, is written over.
+For PM4 the driver does itself what an AQL packet leaves to the firmware: registers from the
+descriptor, local-memory size, user SGPRs in the descriptor's order, preloaded arguments. A launch
+of one shape is encoded once and kept with the kernel; what differs from call to call, above all the
+address of the arguments, is written over.
 
 The order of registers is tinygrad's, which works on hardware.
 """
@@ -242,12 +242,12 @@ class Boundaries:
         self._release = caches.release
         self._plain = type(caches.release)
         context = event.context if hardware.interrupt_context_is_event else 0
-        self._interrupt = {"int_sel": pm4.InterruptSelect.AFTER_WRITE_CONFIRM, "int_ctxid": context}
         self.wake = self._plain(
             address=event.slot,
             data=event.id,
             data_sel=pm4.DataSelect.DATA_32,
-            **self._interrupt,
+            int_sel=pm4.InterruptSelect.AFTER_WRITE_CONFIRM,
+            int_ctxid=context,
         ).encode()
         """Sets the event's slot and interrupts; caches are not its business."""
 
@@ -272,4 +272,3 @@ class Boundaries:
         settle = self._plain(address=0, int_sel=pm4.InterruptSelect.AFTER_WRITE_CONFIRM)
         clock = self._plain(address=address, data_sel=pm4.DataSelect.GPU_CLOCK)
         return settle.encode() + clock.encode() + self.acquire_all
-

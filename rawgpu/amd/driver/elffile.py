@@ -229,7 +229,9 @@ def _segments(image: memoryview, phoff: int, phnum: int) -> tuple[Segment, ...]:
     found: list[Segment] = []
     end = 0
     for i in range(phnum):
-        kind, _, offset, address, _, size, memory, _ = PHDR.unpack_from(image, phoff + i * PHDR.size)
+        kind, _, offset, address, _, size, memory, _ = PHDR.unpack_from(
+            image, phoff + i * PHDR.size
+        )
         if kind != PT_LOAD:
             continue
         if offset > len(image) or size > len(image) - offset or size > memory:

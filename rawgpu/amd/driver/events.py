@@ -42,6 +42,15 @@ class Events:
         request = new(kfd.CreateEvent, event_page_offset=page, event_type=kind, auto_reset=1)
         return self._connection.ioctl(request)
 
+    def close(self) -> None:
+        """Remove the events; for a context that ends."""
+        for number in (self._memory, self._exception):
+            request = self._connection.new(kfd.DestroyEvent, event_id=number)
+            self._connection.ioctl(request)
+        if self._page is not None:
+            # Freeing the page is refused; the context's end frees it.
+            self._connection.addresses.release(self._page.address)
+
     def create_signal(self) -> Event:
         """A signal event, for a GPU to set."""
         made = self._create(kfd.EventType.SIGNAL)

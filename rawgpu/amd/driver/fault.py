@@ -38,8 +38,10 @@ def report_memory(connection: Connection, data: kfd.MemoryExceptionData) -> None
     if gpu is None:
         return
     failure = data.failure
-    if data.ErrorType != kfd.MemoryError.NO_RAS:
-        gpu.reports.append(Report(kind="poison", address=data.va, detail="an uncorrected ECC error"))
+    if data.ErrorType != kfd.MemoryErrorType.NO_RAS:
+        gpu.reports.append(
+            Report(kind="poison", address=data.va, detail="an uncorrected ECC error")
+        )
         return
     why = "no page is mapped there" if failure.NotPresent else "the page does not allow it"
     access = "execute" if failure.NoExecute else "write" if failure.ReadOnly else "unknown"
@@ -51,6 +53,7 @@ def report_memory(connection: Connection, data: kfd.MemoryExceptionData) -> None
             access = "write" if exact.status & STATUS_WRITE else "read"
     if failure.imprecise:
         why += " (imprecise)"
+    gpu.evicted = True
     gpu.reports.append(Report(kind="page", address=address, access=access, detail=why))
 
 

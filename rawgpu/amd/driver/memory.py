@@ -4,9 +4,8 @@ Small blocks are carved from 2 MiB segments, large ones have a segment each; fre
 by size class and given back by `trim`. A block that a submitted launch may still use is kept alive
 by that submission, so what the cache hands out is never in flight.
 
-VRAM is not `host_visible`, though a large BAR would allow it: the CPU reads it at a few MB/s. Writes
-go through the BAR where it is large and the data small, else by copy engine through a staging
-buffer, as reads do.
+VRAM is not `host_visible`, though a large BAR would allow it: the CPU reads it at a few MB/s.
+`transfer.py` has the ways in and out.
 """
 
 from __future__ import annotations
@@ -247,9 +246,7 @@ def host_allocator(device: AmdDevice) -> Allocator:
 class AmdBuffer:
     """A range of device memory."""
 
-    def __init__(
-        self, device: AmdDevice, block: Block, size_bytes: int, kind: MemoryKind
-    ) -> None:
+    def __init__(self, device: AmdDevice, block: Block, size_bytes: int, kind: MemoryKind) -> None:
         self._device = device
         self._block: Block | None = block
         self._size_bytes = size_bytes
@@ -292,11 +289,10 @@ class AmdBuffer:
         self, data: bytes | bytearray | memoryview | np.ndarray[Any, Any], offset: int = 0
     ) -> None:
         """Copy in; what was submitted before and uses the buffer must have ended."""
-        source = memoryview(
-            np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            if isinstance(data, np.ndarray)
-            else data
-        ).cast("B")
+        flat: Any = data
+        if isinstance(data, np.ndarray):
+            flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        source = memoryview(flat).cast("B")
         self._check(source.nbytes, offset)
         if source.nbytes:
             self._device.transfer.write(self.block, offset, source)
@@ -318,6 +314,7 @@ class AmdBuffer:
             raise DeviceError(
                 f"no link from {self._device.name} to {other.name}", hint="copy through the host"
             )
+        self._device.flush_hdp()
         map_on(self.block.segment.region, [node.gpu_id])
 
     def _check(self, size_bytes: int, offset: int) -> None:

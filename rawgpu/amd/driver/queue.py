@@ -93,14 +93,16 @@ class Submitter:
     def __init__(self, device: AmdDevice, kind: QueueType, name: str, ring_bytes: int) -> None:
         self._device = device
         self.name = name
-        self.ring = Ring(device, kind, ring_bytes, f"{device.name} {name}")
         self.timeline = AmdSignal(device, name=f"{device.name} {name}")
+        self.ring = Ring(device, kind, ring_bytes, f"{device.name} {name}")
         self.submitted = 0
         self.lock = threading.RLock()
         self.inflight: deque[Submission] = deque()
         self._read = 0
         """Ring bytes that are known to have been read."""
         self.closed = False
+        self.stuck = False
+        """Whether a wait for it ran out."""
         self._keep: list[Any] = []
         self._names: list[str] = []
 
@@ -145,11 +147,17 @@ class Submitter:
         self._check_open()
         value = self.submitted
         if self.timeline.peek() < value:
+            self.stuck = True
             self._device.wait_until(
-                lambda: self.timeline.peek() >= value, timeout_ms, f"{self.name} to end"
+                lambda: self.timeline.peek() >= value, timeout_ms, lambda: self.where(value)
             )
+            self.stuck = False
         self.retire()
         self._device.check_reports()
+
+    def where(self, value: int) -> str:
+        """What a time-out says: `compute0, which is at fence 41 of 42`."""
+        return f"{self.name}, which was at fence {self.timeline.peek()} of {value}"
 
     def own(self, signal: Signal) -> AmdSignal:
         """The signal, if this GPU can reach it."""
@@ -165,11 +173,14 @@ class Submitter:
             raise DeviceClosed(f"{self.name} was closed")
 
     def close(self) -> None:
-        """Wait for what is in flight if the GPU is well, and destroy the queue. Idempotent."""
+        """Wait for what is in flight, and destroy the queue. Idempotent.
+
+        A queue that did not end in time before is not waited for again.
+        """
         if self.closed:
             return
         try:
-            if not self._device.dead:
+            if self._device.dead is None and not self.stuck:
                 self.synchronize()
         finally:
             self.closed = True
@@ -186,7 +197,9 @@ class ComputeQueue(Submitter):
 
     mode = "pm4"
 
-    def __init__(self, device: AmdDevice, name: str, *, kind: QueueType = QueueType.COMPUTE) -> None:
+    def __init__(
+        self, device: AmdDevice, name: str, *, kind: QueueType = QueueType.COMPUTE
+    ) -> None:
         super().__init__(device, kind, name, RING_BYTES)
         self.boundaries: Boundaries = device.boundaries
         self.kernargs = Arena(device)

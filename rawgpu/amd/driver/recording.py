@@ -7,6 +7,7 @@ arguments and packets, and a replay takes one that is idle.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -250,9 +251,7 @@ class AmdRecording:
         self._queue.synchronize()
         ticks = [stamp.ticks for stamp in copy.stamps]
         hz = self._device.clock_hz
-        return [
-            (b - a) * 1_000_000_000 // hz for a, b in zip(ticks, ticks[1:], strict=False)
-        ]
+        return [(b - a) * 1_000_000_000 // hz for a, b in itertools.pairwise(ticks)]
 
     def close(self) -> None:
         """Forget the packets. Idempotent."""

@@ -69,7 +69,6 @@ def _branch(p: Places) -> int:
     return distance // 4
 
 
-
 KINDS: dict[int, Kind] = {
     1: Kind("R_AMDGPU_ABS32_LO", _absolute, 4),
     2: Kind("R_AMDGPU_ABS32_HI", _absolute, 4, shift=32),

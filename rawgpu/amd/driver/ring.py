@@ -77,7 +77,7 @@ class Ring:
         try:
             self._create()
         except BaseException:
-            self._free()
+            self.close()
             raise
 
     def _region(self, size_bytes: int, flags: AllocFlags = HOST, *, visible: bool = True) -> Region:

@@ -88,7 +88,9 @@ class AmdSignal:
         if self.peek() >= value:
             return
         self.device.wait_until(
-            lambda: self.peek() >= value, timeout_ms, f"{self.name} to reach {value}", self
+            lambda: self.peek() >= value,
+            timeout_ms,
+            lambda: f"{self.name}, which is at {self.peek()}, to reach {value}",
         )
 
     def check_device(self, device: AmdDevice) -> None:

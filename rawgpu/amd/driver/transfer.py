@@ -36,6 +36,8 @@ class Transfer:
             poke_device(block.address + offset, data)
             if block.allocator is self._device.local:
                 self._device.hdp_dirty = True
+                if len(region.mapped) > 1:
+                    self._device.flush_hdp()  # others that read it flush their own HDP only
             return
         with self._lock:
             staging = self._stage()
@@ -96,5 +98,3 @@ def poke_device(address: int, data: memoryview) -> None:
         native_code().copy64(address, source, whole // 8)
     if whole < len(data):
         ffi.memmove(ffi.cast("char *", address + whole), source + whole, len(data) - whole)
-
-

@@ -13,9 +13,9 @@ import struct
 from rawgpu.amd.spec.aql import (
     AQL,
     PACKET_BYTES,
-    Aql,
     AmdQueue,
     AmdSignal,
+    Aql,
     BarrierAnd,
     BarrierOr,
     KernelDispatch,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rawgpu.amd.virtual.dispatch import Access, Client, GpuPageFault, HaltCause, WaveHalted
 from rawgpu.amd.spec.hardware import Feature
+from rawgpu.amd.virtual.dispatch import Access, Client, GpuPageFault, HaltCause, WaveHalted
 from rawgpu.ioctl import kfd
 
 if TYPE_CHECKING:

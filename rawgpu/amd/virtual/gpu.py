@@ -65,8 +65,8 @@ class Gpu:
         """The kernel's handling: the process's queues on this GPU stop, its events tell it."""
         process = queue.process
         status = faults.status_word(fault, queue.vmid)
-        if not self.last_fault[1]:
-            self.last_fault = (fault.address & -4096, status)
+        self.last_fault = (fault.address & -4096, status)
+        process.taken[self.gpu_id].evicted = True
         self.machine.log += faults.page_fault_lines(self.place, process, queue, fault, status)
         for other in self.queues:
             if other.process is process and other.dead is None:

@@ -169,6 +169,11 @@ def runtime_enable(kernel: Kernel, request: kfd.RuntimeEnable) -> Request:
     return request
 
 
+def create_process(kernel: Kernel, request: kfd.CreateProcess) -> Request:
+    del kernel  # the port made the context: it is the descriptor's
+    return request
+
+
 HANDLERS: dict[Any, Callable[[Kernel, Any], Request]] = {
     kfd.GetVersion: get_version,
     kfd.GetClockCounters: get_clock_counters,
@@ -180,6 +185,7 @@ HANDLERS: dict[Any, Callable[[Kernel, Any], Request]] = {
     kfd.SetMemoryPolicy: set_memory_policy,
     kfd.SetXnackMode: set_xnack_mode,
     kfd.RuntimeEnable: runtime_enable,
+    kfd.CreateProcess: create_process,
     **kfd_memory.HANDLERS,
     **kfd_queues.HANDLERS,
     **kfd_events.HANDLERS,

@@ -40,7 +40,11 @@ def create_queue(kernel: Kernel, request: kfd.CreateQueue) -> Request:
     if shape.kind is QueueType.SDMA_BY_ENG_ID:
         if shape.engine >= board.sdma_engines + board.sdma_xgmi_engines:
             raise KernelError(errno.EINVAL, f"there is no SDMA engine {shape.engine}")
-    buffers = _checked_buffers(kernel, taken, shape) if kernel.machine.kernel.queue_buffers_checked else []
+    buffers = (
+        _checked_buffers(kernel, taken, shape)
+        if kernel.machine.kernel.queue_buffers_checked
+        else []
+    )
     _check_room(kernel, taken, shape)
     queue = _make(kernel, taken, shape, buffers)
     offset = kfd.mmap_offset(kfd.MmapType.DOORBELL, request.gpu_id, queue.bit * 8)
@@ -186,9 +190,9 @@ def _make(kernel: Kernel, taken: Taken, shape: Shape, buffers: list[Buffer]) -> 
         shape=shape,
         doorbell=extent.host + 8 * bit,
         bit=bit,
-        chance=machine.chance.fork(f"queue {process.pid} {taken.gpu.number} {number}"),
+        chance=machine.chance.fork(f"queue {process.number} {taken.gpu.number} {number}"),
         buffers=buffers,
-        vmid=8 + machine.processes.index(process),
+        vmid=8 + process.number % 8,
         active=shape.percentage & 0xFF > 0 and shape.ring != 0,
     )
     poke(queue.doorbell, struct.pack("<Q", NEVER_RUNG))
@@ -200,6 +204,8 @@ def _make(kernel: Kernel, taken: Taken, shape: Shape, buffers: list[Buffer]) -> 
     process.queues[number] = queue
     taken.gpu.queues.append(queue)
     queue.front = engine_for(queue)
+    if taken.evicted:
+        queue.stop("made in a process whose queues are evicted after a page fault")
     return queue
 
 

@@ -8,6 +8,7 @@ from rawgpu.amd.spec.hardware import Feature, Hardware
 from rawgpu.amd.virtual.boards import Board
 from rawgpu.amd.virtual.dispatch import Dispatch, Misuse, NotModelled, Services
 from rawgpu.amd.virtual.queues import Queue
+from rawgpu.describe.field import DecodeError
 
 MOST_ITEMS = 1024
 UCONFIG_FIRST = 0x30000
@@ -22,9 +23,11 @@ class Registers:
 
     def write(self, offset: int, value: int) -> None:
         """Raises NotModelled for a register that no row describes."""
-        if self._set.at(offset) is None:
+        try:
+            self._set.at(offset)
+        except DecodeError:
             space = "user configuration" if offset >= UCONFIG_FIRST else "shader"
-            raise NotModelled(f"the {space} register at {offset:#x}")
+            raise NotModelled(f"the {space} register at {offset:#x}") from None
         self._values[offset] = value
 
     def raw(self, name: str) -> int:
@@ -222,4 +225,3 @@ def describe(
 def _three(values: tuple[int, ...]) -> tuple[int, int, int]:
     x, y, z = values
     return x, y, z
-

@@ -52,11 +52,11 @@ UNMAP_LATENCY_NS = 4_000_000_000
 
 
 class Machine:
-    """The whole of it. Options of the room:
+    """The whole of it.
 
-    `kernel`: a row of `versions.KERNELS`. `hidden`: numbers of GPUs that a container hides.
-    `links`: False for no peer access. `large_bar`, `sdma`: False for cards without. `runner`: what
-    executes dispatches.
+    Options of the room: `kernel`, a row of `versions.KERNELS`; `hidden`, numbers of GPUs that a
+    container hides; `links` False for no peer access; `large_bar` or `sdma` False for cards without
+    them; `runner`, what executes dispatches.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -84,6 +84,7 @@ class Machine:
         self.interrupts = Interrupts(self)
         self.processes: list[Process] = []
         self.ports: list[Port] = []
+        self._born = 0
         self.event_pages: dict[Process, Extent] = {}
         self._mmio: dict[Gpu, Extent] = {}
         self._order = self.chance.fork("order")
@@ -111,9 +112,6 @@ class Machine:
 
     def _run(self, steps: int) -> bool:
         queues = [queue for gpu in self.gpus for queue in gpu.queues if queue.dead is None]
-        for queue in queues:
-            if queue.active:
-                queue.look_at_doorbell()
         moved = False
         waiting: set[int] = set()
         for _ in range(steps):
@@ -249,12 +247,12 @@ class Machine:
         queue.gpu.reset()
 
     def port_of(self, process: Process) -> Port:
-        return next(port for port in self.ports if port.process is process)
+        return next(port for port in self.ports if process in port.processes)
 
-    def gone(self, port: Port) -> None:
-        """A process ended."""
-        self.ports.remove(port)
-        extent = self.event_pages.pop(port.process, None)
+    def gone(self, process: Process) -> None:
+        """A process, or a further context of one, ended."""
+        self.processes.remove(process)
+        extent = self.event_pages.pop(process, None)
         if extent is not None:
             extent.release()
 
@@ -266,8 +264,9 @@ class Machine:
         return self.ports[0] if self.ports else Port(self)
 
     def new_process(self, name: str = "python3") -> Process:
-        """Another process of this machine; each port has one."""
-        process = Process(os.getpid() + len(self.processes), name)
+        """Another process of this machine; each port has one, and each context of one more."""
+        self._born += 1
+        process = Process(os.getpid(), name, self._born)
         self.processes.append(process)
         return process
 
@@ -275,6 +274,7 @@ class Machine:
         """All processes end; the host gets its memory back."""
         for port in list(self.ports):
             port.exit()
+            self.ports.remove(port)
         for extent in self._mmio.values():
             extent.release()
         for gpu in self.gpus:

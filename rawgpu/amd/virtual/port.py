@@ -19,7 +19,7 @@ from rawgpu.amd.virtual.kernel import Kernel
 from rawgpu.amd.virtual.kfd_memory import release
 from rawgpu.amd.virtual.kfd_queues import remove
 from rawgpu.amd.virtual.machine import Machine
-from rawgpu.amd.virtual.process import Buffer, KernelError, RenderFile
+from rawgpu.amd.virtual.process import Buffer, KernelError, Process, RenderFile
 from rawgpu.describe.abi import root_of
 from rawgpu.describe.request import Request
 from rawgpu.ioctl import kfd
@@ -53,8 +53,11 @@ INTERRUPTS = 10_000
 """How often a call that was interrupted is made again."""
 
 
+@dataclass(eq=False)
 class KfdFile:
-    """An open /dev/kfd."""
+    """An open /dev/kfd: the process's first context, or one of its own."""
+
+    kernel: Kernel
 
 
 @dataclass(eq=False)
@@ -78,13 +81,15 @@ class Port:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.process = machine.new_process()
+        self.processes = [self.process]
+        """The process, and further contexts of it."""
         self.kernel = Kernel(machine, self.process, self._file)
         self.files: dict[int, object] = {}
         self.mapped: dict[int, HostMapping] = {}
         self.reserved: dict[int, int] = {}
         """Sizes of address ranges without memory."""
         self._next_fd = FIRST_FD
-        self._chance = machine.chance.fork(f"port {self.process.pid}")
+        self._chance = machine.chance.fork(f"port {self.process.number}")
         machine.ports.append(self)
 
     def _file(self, fd: int) -> object | None:
@@ -104,7 +109,7 @@ class Port:
         if refusal:
             raise open_refused(path, refusal)
         if path == sysfs.KFD_PATH and self.machine.gpus:
-            return self.add_file(KfdFile())
+            return self.add_file(KfdFile(self.kernel))
         for gpu in self.machine.gpus:
             if path == gpu.place.path:
                 if gpu.place.hidden:
@@ -118,7 +123,10 @@ class Port:
             raise refused(Call(name="close", fd=fd), errno.EBADF)
         if isinstance(file, Buffer) and file.extent is not None:
             file.extent.release()
-        taken = [t for t in self.process.taken.values() if t.file is file]
+        further = isinstance(file, KfdFile) and file.kernel is not self.kernel
+        if isinstance(file, KfdFile) and further and file.kernel.process in self.processes:
+            self._end(file.kernel.process)
+        taken = [t for p in self.processes for t in p.taken.values() if t.file is file]
         if isinstance(file, RenderFile) and file.view is not None and not taken:
             file.view.close()
 
@@ -166,12 +174,24 @@ class Port:
             raise refused(request, errno.EINTR)
         try:
             if isinstance(file, KfdFile):
-                return self.kernel.ioctl(request)
+                if isinstance(request, kfd.CreateProcess):
+                    self._create_context(file)
+                return file.kernel.ioctl(request)
             if isinstance(file, RenderFile):
                 return render.ioctl(self.machine, file, request)
         except KernelError as error:
             raise refused(request, error.errno, why=error.why) from None
         raise refused(request, errno.ENOTTY)
+
+    def _create_context(self, file: KfdFile) -> None:
+        """Give a descriptor a context of its own, as if another process had opened it."""
+        if not self.machine.kernel.abi.has(kfd.CreateProcess):
+            return
+        if file.kernel is not self.kernel:
+            raise KernelError(errno.EINVAL, "the descriptor has a context of its own already")
+        process = self.machine.new_process()
+        self.processes.append(process)
+        file.kernel = Kernel(self.machine, process, self._file)
 
     # Memory.
 
@@ -215,10 +235,10 @@ class Port:
             return self.machine.system.alloc(size_bytes), None
         file = self.files.get(fd)
         if isinstance(file, KfdFile):
-            return self._kfd_pages(size_bytes, offset).retain(), None
+            return self._kfd_pages(file.kernel.process, size_bytes, offset).retain(), None
         if not isinstance(file, RenderFile):
             raise KernelError(errno.EBADF)
-        for taken in self.process.taken.values():
+        for taken in [t for p in self.processes for t in p.taken.values()]:
             for buffer in taken.buffers.values():
                 if taken.file is file and buffer.mmap_offset == offset and buffer.extent:
                     if size_bytes > buffer.size_bytes:
@@ -229,15 +249,15 @@ class Port:
                     return buffer.extent.retain(), file if vram else None
         raise KernelError(errno.EINVAL, f"no buffer of this file has the offset {offset:#x}")
 
-    def _kfd_pages(self, size_bytes: int, offset: int) -> Extent:
+    def _kfd_pages(self, process: Process, size_bytes: int, offset: int) -> Extent:
         kind, gpu_id, _ = kfd.split_mmap_offset(offset)
         if kind is MmapType.EVENTS:
-            extent = self.machine.event_pages.get(self.process)
+            extent = self.machine.event_pages.get(process)
             if extent is None or size_bytes > extent.size_bytes:
                 raise KernelError(errno.EINVAL, "no event page of this size")
-            self.process.events.slots = size_bytes // 8
+            process.events.slots = size_bytes // 8
             return extent
-        taken = self.process.on(gpu_id)
+        taken = process.on(gpu_id)
         if taken is None:
             raise KernelError(errno.ENODEV, f"no GPU {gpu_id:#x}")
         if kind is MmapType.DOORBELL:
@@ -331,23 +351,28 @@ class Port:
 
     def exit(self) -> None:
         """What the kernel does when the process ends: give everything back."""
-        for queue in list(self.process.queues.values()):
-            remove(queue)
         for address, mapping in list(self.mapped.items()):
             unmap_host(address, mapping.size_bytes)
             self._forget(address, mapping.size_bytes)
         for address, size_bytes in self.reserved.items():
             unmap_host(address, size_bytes)
         self.reserved.clear()
-        for taken in self.process.taken.values():
+        for process in list(self.processes):
+            self._end(process)
+        for fd in list(self.files):
+            self.close(fd)
+
+    def _end(self, process: Process) -> None:
+        """The kernel's clean-up of a context."""
+        for queue in list(process.queues.values()):
+            remove(queue)
+        for taken in process.taken.values():
             if taken.view is not None:
                 taken.view.close()
+            taken.file = None
             for buffer in list(taken.buffers.values()):
                 release(buffer)
             if taken.doorbells is not None:
                 taken.doorbells.release()
-        for fd in list(self.files):
-            self.close(fd)
-        self.machine.gone(self)
-
-
+        self.processes.remove(process)
+        self.machine.gone(process)

@@ -71,6 +71,8 @@ class Taken:
     doorbells: Extent | None = None
     doorbell_bits: set[int] = field(default_factory=set)
     next_index: int = 0
+    evicted: bool = False
+    """After a page fault: queues are off the hardware, and new ones never get on it."""
     scratch_va: int = 0
     trap_handler: tuple[int, int] = (0, 0)
 
@@ -82,10 +84,11 @@ class Taken:
 class Process:
     """All that the kernel has of one process."""
 
-    def __init__(self, pid: int, name: str) -> None:
+    def __init__(self, pid: int, name: str, number: int) -> None:
         self.pid = pid
         self.name = name
-        self.pasid = 0x8000 + pid % 0x1000
+        self.number = number
+        self.pasid = 0x8000 + number
         self.taken: dict[int, Taken] = {}
         self.queues: dict[int, Queue] = {}
         self.events = Events(self)

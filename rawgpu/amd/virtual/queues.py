@@ -121,8 +121,8 @@ class Queue:
         aql = self.shape.kind is QueueType.COMPUTE_AQL
         if memory < value or (memory != value and not aql):
             raise Misuse(
-                f"queue {self.id}: the doorbell says {value}, the write pointer in memory {memory}; "
-                "store the pointer, fence, then ring"
+                f"queue {self.id}: the doorbell says {value}, and the write pointer in memory is "
+                f"{memory}; store the pointer, fence, then ring"
             )
         if not 0 <= ahead <= self.shape.ring_bytes:
             raise Misuse(
@@ -134,7 +134,10 @@ class Queue:
         """The engine is past so much of the ring."""
         self.rptr += units
         self.fetched = self.fetched[units * self.shape.unit :]
-        self.view.write(self.shape.read_pointer, struct.pack("<Q", self.rptr), Client.SDMA)
+        place = self.shape.read_pointer
+        if self.shape.kind is QueueType.COMPUTE:
+            place += 8 * self.shape.xcc
+        self.view.write(place, struct.pack("<Q", self.rptr), Client.SDMA)
 
     def fetch(self, size_bytes: int) -> bool:
         """Have so many bytes of the ring at `rptr` in `fetched`; False: not written yet.
@@ -186,6 +189,7 @@ class Queue:
         """Do one thing; False if everything waits."""
         if self.dead is not None or not self.active or self.hung:
             return False
+        self.look_at_doorbell()
         choices: list[Job | None] = [None, *self._ready()]
         if len(choices) > 1:
             choices = self.chance.shuffled(choices)

@@ -53,7 +53,9 @@ def run_sdma(queue: Queue) -> Steps:
         assert dwords is not None
         end = queue.rptr % queue.shape.ring_bytes + 4 * dwords
         if end > queue.shape.ring_bytes:
-            raise Misuse(f"{type(packet).__name__} crosses the ring's end: fill up with NOPs before")
+            raise Misuse(
+                f"{type(packet).__name__} crosses the ring's end: fill up with NOPs before"
+            )
         if queue.strike():
             yield Pause.SLICE
             continue
@@ -102,9 +104,7 @@ def copy_linear(queue: Queue, packet: CopyLinear) -> Steps:
 
 def write_untiled(queue: Queue, packet: WriteUntiled) -> None:
     _aligned(packet.target, 4, packet)
-    queue.view.write(
-        packet.target, struct.pack(f"<{len(packet.data)}I", *packet.data), Client.SDMA
-    )
+    queue.view.write(packet.target, struct.pack(f"<{len(packet.data)}I", *packet.data), Client.SDMA)
 
 
 def indirect(queue: Queue, packet: Indirect) -> Steps:

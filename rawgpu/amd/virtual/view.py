@@ -88,6 +88,7 @@ class GpuView:
     ) -> bytes:
         if not self.strict or client is Client.SDMA:
             return self._read_memory(va, size_bytes, client)
+        self.find(va, Access.READ, client)  # a fault names the address, not the line
         if client in CACHED_CLIENTS and not past_first_level:
             cache = self.caches.scalar if client is Client.SCALAR else self.caches.vector
             return self._read_lines(va, size_bytes, lambda line: self._first(cache, line, client))

@@ -21,7 +21,7 @@ from frontend.workbench import Workbench
 from rawgpu.errors import OperationError
 from tests.frontend.evaluator import uses_reference
 
-I, K = Var("i", 12), Var("k", 8)
+ROWS, K = Var("i", 12), Var("k", 8)
 MACHINE = Machine(vector_bytes=64, registers=32, masked=True)
 
 
@@ -35,9 +35,9 @@ def load(index: Index, slot: int = 0) -> ex.Load:
 
 def kernel(value: ex.Expr, steps: Sequence[ln.Step], *, into: int = 1) -> ln.Kernel:
     """out[i] = sum over k of `value`, which reads b0[96] and b2[1]."""
-    store = ln.Store(into, at((I, 1)), ex.Accumulated(0, dt.float32))
+    store = ln.Store(into, at((ROWS, 1)), ex.Accumulated(0, dt.float32))
     fold = ln.Reduction(Op.SUM, value, dt.float32)
-    nest = ln.Nest((I,), (K,), (fold,), (store,), steps=tuple(steps))
+    nest = ln.Nest((ROWS,), (K,), (fold,), (store,), steps=tuple(steps))
     slots = (
         ln.Slot(ln.Role.INPUT, dt.float32, 96),
         ln.Slot(ln.Role.OUTPUT, dt.float32, 12),
@@ -46,7 +46,7 @@ def kernel(value: ex.Expr, steps: Sequence[ln.Step], *, into: int = 1) -> ln.Ker
     return ln.Kernel("staged", slots, (), (nest,))
 
 
-ROW = load(at((I, 8), (K, 1)))
+ROW = load(at((ROWS, 8), (K, 1)))
 
 
 def refused(steps: Sequence[ln.Step], why: str, value: ex.Expr = ROW, *, into: int = 1) -> None:
@@ -56,13 +56,13 @@ def refused(steps: Sequence[ln.Step], why: str, value: ex.Expr = ROW, *, into: i
 
 def test_a_stage_at_an_unknown_loop_is_refused() -> None:
     with pytest.raises(ValueError, match="no loop 'x'"):
-        ln.apply((I,), (K,), [Stage(0, "x", ("k",))])
+        ln.apply((ROWS,), (K,), [Stage(0, "x", ("k",))])
 
 
 def test_a_stage_inside_a_reduction_or_the_tile_is_refused() -> None:
     split = [Split("k", 2), Stage(0, "k%2", ("k%2",))]
     with pytest.raises(ValueError, match="inside a reduction"):
-        ln.apply((I,), (K,), split)
+        ln.apply((ROWS,), (K,), split)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_axes_that_are_no_loops_inside_the_stage_are_refused(
     axes: tuple[str, ...], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        ln.apply((I,), (K,), [Split("k", 2), Stage(0, "k/2", axes)])
+        ln.apply((ROWS,), (K,), [Split("k", 2), Stage(0, "k/2", axes)])
 
 
 def test_steps_of_a_copy_keep_the_rules_too() -> None:
     with pytest.raises(ValueError, match="no loop 'k'"):
-        ln.apply((I,), (K,), [Stage(0, "k", ("k",), (Split("k", 2),))])
+        ln.apply((ROWS,), (K,), [Stage(0, "k", ("k",), (Split("k", 2),))])
     with pytest.raises(ValueError, match="inside one block"):
-        ln.apply((I,), (K,), [Stage(0, "k", ("k",), (Mark("c0", Kind.GRID),))])
+        ln.apply((ROWS,), (K,), [Stage(0, "k", ("k",), (Mark("c0", Kind.GRID),))])
 
 
 @pytest.mark.parametrize("slot", [-1, 2, 3])
@@ -117,8 +117,8 @@ def test_what_the_nest_stores_is_not_staged() -> None:
 
 
 def test_what_is_read_under_a_condition_is_not_staged_beyond_the_buffer() -> None:
-    outside = load(at((I, 8), (K, 1), offset=-1))
-    inside = (InRange(at((I, 8), (K, 1), offset=-1), 96),)
+    outside = load(at((ROWS, 8), (K, 1), offset=-1))
+    inside = (InRange(at((ROWS, 8), (K, 1), offset=-1), 96),)
     masked = ex.Masked(inside, outside, ex.Constant(0.0, dt.float32))
     refused([Stage(0, "k", ("k",))], "where a condition holds", masked)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,8 +68,8 @@ GRAPHS: dict[str, Callable[[], Tensor]] = {
     "functions": lambda: x(64, 100).exp().sin() ** 2.5,
     "softmax": lambda: x(64, 100).softmax(1),
     "long softmax": lambda: x(40, 5000).softmax(1),
-    "layer norm": lambda: (x(64, 300) - x(64, 300).mean(1, keepdims=True)) / x(64, 300).var(
-        1, keepdims=True
+    "layer norm": lambda: (
+        (x(64, 300) - x(64, 300).mean(1, keepdims=True)) / x(64, 300).var(1, keepdims=True)
     ),
     "product": lambda: x(64, 100) @ x(100, 48),
     "staged product": lambda: x(256, 300) @ x(200, 300).T,
@@ -116,34 +117,30 @@ def test_kernels_of_random_programs_compile(arch: str) -> None:
     compiled(arch, codes)
 
 
-def test_the_demos_kernels_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps of training and the questions afterwards, planned for both architectures too."""
-    codes: dict[str, list[Code]] = {arch: [] for arch in ARCHES}
+@pytest.mark.parametrize("arch", ["gfx1100", pytest.param("gfx942", marks=pytest.mark.full)])
+def test_the_demos_kernels_compile(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step of training and the questions afterwards, planned for the architecture too."""
+    codes: list[Code] = []
     find = engine.find_plan
 
-    def find_plan(form: object, roots: Sequence[Node], *rest: object) -> object:
-        for arch, found in codes.items():
-            found += planned(arch, roots)
-        return find(form, roots, *rest)  # type: ignore[arg-type]
+    def find_plan(form: Any, roots: Sequence[Node], *rest: Any) -> Any:
+        codes.extend(planned(arch, roots))
+        return find(form, roots, *rest)
 
     monkeypatch.setattr(engine, "find_plan", find_plan)
     monkeypatch.setattr(engine, "_runs", {})
     data, plan = demo.load_data(), demo.Plan(epochs=1)
-    part = demo.Data(
-        data.images[: 2 * plan.batch],
-        data.labels[: 2 * plan.batch],
-        data.test_images,
-        data.test_labels,
-    )
+    images, labels = data.images[: plan.batch], data.labels[: plan.batch]
+    part = demo.Data(images, labels, data.test_images, data.test_labels)
     demo.train([DEVICE], part, plan, 0, lambda line: None)
-    for arch, found in codes.items():
-        assert any(code.name.startswith("sum_") for code in found), arch
-        compiled(arch, found)
+    assert sum(code.name.startswith("sum_") for code in codes) > 5
+    compiled(arch, codes)
 
 
 def test_what_stands_in_local_memory_is_selected_there() -> None:
-    """A row kept between nests, read where a condition holds: both addresses are in space 3."""
-    rows = x(40, 60).softmax(1).take_along_axis(x(40, 7, dtype="int64"), 1)
-    text = "".join(code.text for code in planned("gfx1100", wanted([(rows + 1).node])))
-    selects = [line for line in text.splitlines() if "select" in line and "ptr" in line]
-    assert all(line.count("addrspace(3)") in (0, 2) for line in selects)
+    """A row is kept between nests and read where a condition holds: in space 3, either way."""
+    root = GRAPHS["padded softmax"]().node
+    text = "".join(code.text for code in planned("gfx1100", wanted([root])))
+    local = [line for line in text.splitlines() if " select " in line and "addrspace(3)" in line]
+    assert local
+    assert all(line.count("addrspace(3)") == 2 for line in local)

@@ -1,13 +1,15 @@
 """The bit pictures of AMD's instruction formats, and where each stands in every family.
 
 `FORMATS[name]` are pictures keyed by the family that introduced them; a family without its own
-takes its parent's (`LINEAGE`). `EXTENSIONS` are the dwords that may follow: a literal, data-parallel
+takes its parent's (`LINEAGE`). `EXTENSIONS` are the dwords that may follow: a literal, lane
 permutes (DPP) and sub-dword access (SDWA).
 
 Sources: AMD's RDNA 3.5, RDNA 4 and CDNA 4 machine-readable ISA (MIT licence), read through the
 tables of tinygrad 0.14 (MIT licence); RDNA 2, gfx90a and gfx1250 from the encoding tests of LLVM 22
 (Apache-2.0 WITH LLVM-exception).
 """
+
+# ruff: noqa: E501  a picture is a line
 
 from __future__ import annotations
 
@@ -67,8 +69,11 @@ FORMATS: Mapping[str, Mapping[str, Encoding]] = {
     "vopd": {
         "gfx11": Encoding("110010 opx:4 opy:5 vsrcx1:8 srcx0:9 | vdstx:8 vdsty:7 vsrcy1:8 srcy0:9"),
     },
+    "vopd3": {
+        "gfx1250": Encoding("11001111 opx:6 opy:6 -:3 srcx0:9 | vsrcx2:8 vsrcx1:8 - negy:3 negx:3 srcy0:9 | vdsty:8 vsrcy2:8 vsrcy1:8 vdstx:8"),
+    },
     "vinterp": {
-        "gfx11": Encoding(f"11001101 - op:7 clamp op_sel:4 wait_exp:3 vdst:8 | neg:3 -:2 src2:9 src1:9 src0:9"),
+        "gfx11": Encoding("11001101 - op:7 clamp op_sel:4 wait_exp:3 vdst:8 | neg:3 -:2 src2:9 src1:9 src0:9"),
     },
     "ldsdir": {
         "gfx11": Encoding("11001110 -:2 op:2 wait_vdst:4 attr:6 attr_chan:2 vdst:8"),
@@ -79,6 +84,7 @@ FORMATS: Mapping[str, Mapping[str, Encoding]] = {
         "gfx10": Encoding("111101 op:8 - glc - dlc - sdata:7 sbase:6 | soffset:7 -:4 offset:21"),
         "gfx11": Encoding("111101 op:8 -:3 glc dlc sdata:7 sbase:6 | soffset:7 -:4 offset:21"),
         "gfx12": Encoding("111101 - th:2 scope:2 nv - op:6 sdata:7 sbase:6 | soffset:7 - offset:24"),
+        "gfx1250": Encoding("111101 - th:2 scope:2 nv - op:6 sdata:7 sbase:6 | soffset:7 scale_offset offset:24"),
     },
     "ds": {
         "gfx9":   Encoding("110110 - op:8 gds offset1:8 offset0:8 | vdst:8 data1:8 data0:8 addr:8"),
@@ -93,6 +99,7 @@ FORMATS: Mapping[str, Mapping[str, Encoding]] = {
         "gfx10":  Encoding("110111 - op:7 slc glc 00 lds dlc offset:12 | vdst:8 - saddr:7 data:8 addr:8"),
         "gfx11":  Encoding("110111 - op:7 00 slc glc dlc offset:13 | vdst:8 sve saddr:7 data:8 addr:8"),
         "gfx12":  Encoding("11101100 -:2 op:8 -:6 nv saddr:7 | - data:8 th:3 scope:2 sve -:9 vdst:8 | offset:24 addr:8"),
+        "gfx1250": Encoding("11101100 -:2 op:8 -:6 nv saddr:7 | - data:8 th:3 scope:2 sve scale_offset -:8 vdst:8 | offset:24 addr:8"),
     },
     "scratch": {
         "gfx9":   Encoding("110111 - op:7 slc glc 01 lds offset:13 | vdst:8 nv saddr:7 data:8 addr:8"),
@@ -101,6 +108,7 @@ FORMATS: Mapping[str, Mapping[str, Encoding]] = {
         "gfx10":  Encoding("110111 - op:7 slc glc 01 lds dlc offset:12 | vdst:8 - saddr:7 data:8 addr:8"),
         "gfx11":  Encoding("110111 - op:7 01 slc glc dlc offset:13 | vdst:8 sve saddr:7 data:8 addr:8"),
         "gfx12":  Encoding("11101101 -:2 op:8 -:6 nv saddr:7 | - data:8 th:3 scope:2 sve -:9 vdst:8 | offset:24 addr:8"),
+        "gfx1250": Encoding("11101101 -:2 op:8 -:6 nv saddr:7 | - data:8 th:3 scope:2 sve scale_offset -:8 vdst:8 | offset:24 addr:8"),
     },
     "global": {
         "gfx9":   Encoding("110111 - op:7 slc glc 10 lds offset:13 | vdst:8 nv saddr:7 data:8 addr:8"),
@@ -109,6 +117,7 @@ FORMATS: Mapping[str, Mapping[str, Encoding]] = {
         "gfx10":  Encoding("110111 - op:7 slc glc 10 lds dlc offset:12 | vdst:8 - saddr:7 data:8 addr:8"),
         "gfx11":  Encoding("110111 - op:7 10 slc glc dlc offset:13 | vdst:8 sve saddr:7 data:8 addr:8"),
         "gfx12":  Encoding("11101110 -:2 op:8 -:6 nv saddr:7 | - data:8 th:3 scope:2 sve -:9 vdst:8 | offset:24 addr:8"),
+        "gfx1250": Encoding("11101110 -:2 op:8 -:6 nv saddr:7 | - data:8 th:3 scope:2 sve scale_offset -:8 vdst:8 | offset:24 addr:8"),
     },
     "mubuf": {
         "gfx9":   Encoding("111000 - op:7 slc lds - glc idxen offen offset:12 | soffset:8 tfe -:2 srsrc:5 vdata:8 vaddr:8"),

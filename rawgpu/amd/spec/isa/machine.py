@@ -10,6 +10,7 @@ from rawgpu.describe.encoding import Encoding, Instruction
 
 Table = Sequence[Operand | None]
 
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """Where an operand is found: a table, and the bits that index it.
@@ -49,6 +50,7 @@ class Form:
     types: Mapping[str, OperandType]
     fixed: Mapping[str, Operand] = field(default_factory=dict)
     literal_field: str | None = None
+    literal_type: OperandType | None = None  # of a literal that is always there
     pick: Callable[[int], str | None] | None = None  # the variant that these bits ask for
     variants: dict[str, Form | None] = field(default_factory=dict)
     ready: bool = False
@@ -66,8 +68,8 @@ class MachineInstruction:
         form: how it is written; `form.row` is its row in the tables.
         word: its bits, little-endian.
         operands: by role, in the order of assembly text. Roles: `d` result, `co` second result
-            (carry, scale), `a` `b` `c` sources, `k` literal; memory: `address` `data` `data2` `base`
-            `soffset`.
+            (carry, scale), `a` `b` `c` sources, `k` literal; memory: `address` `data` `data2`
+            `base` `soffset`.
         parts: the two halves of a dual-issue instruction; empty for all others.
     """
 
@@ -130,7 +132,9 @@ class MachineInstruction:
         if "offset" not in pieces:
             return 0
         value, width = self.get("offset"), self.form.encoding.widths["offset"]
-        signed = self.format in ("global", "scratch", "smem") or (self.format == "flat" and width == 24)
+        signed = self.format in ("global", "scratch", "smem") or (
+            self.format == "flat" and width == 24
+        )
         return value - (1 << width) if signed and value >> width - 1 else value
 
     def encode(self) -> bytes:
@@ -139,6 +143,5 @@ class MachineInstruction:
         for slot in self.form.slots:
             operand = self.operands[slot.role]
             if operand.kind == "literal" and self.form.literal_field:
-                literal_bits = int(operand.text, 16)
-                values[self.form.literal_field] = literal_bits & 0xFFFFFFFF
+                values[self.form.literal_field] = int(operand.text, 16)
         return self.form.encoding.to_bytes(values)

@@ -382,7 +382,7 @@ DPP_ROWS: Mapping[int, str] = {
 
 
 def dpp_control(control: int, family_has_share: bool) -> str:
-    """A DPP lane pattern in assembly: `row_shl:1`, `quad_perm:[0,1,2,3]` …"""
+    """A DPP lane pattern as assembly has it: `row_shl:1`, `quad_perm:[0,1,2,3]`."""
     if control < 0x100:
         return f"quad_perm:[{','.join(str(control >> 2 * i & 3) for i in range(4))}]"
     if control in DPP_ROWS:

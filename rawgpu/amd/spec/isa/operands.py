@@ -124,7 +124,7 @@ def float_bits(value: float, type_: OperandType) -> int:
     if type_.token in ("i16x2", "u16x2", "b16x2"):
         width = 32
     if type_.base == "bf16":
-        return struct.unpack("<I", struct.pack("<f", value))[0] >> 16
+        return int.from_bytes(struct.pack("<f", value), "little") >> 16
     if value == FLOATS[248][0]:
         return INVERSE_TWO_PI.get(width, INVERSE_TWO_PI[32])
     letter, size = {16: ("e", "<H"), 64: ("d", "<Q")}.get(width, ("f", "<I"))
@@ -225,9 +225,9 @@ def constant(code: int, type_: OperandType) -> Operand | None:
 
 
 def literal(value: int, type_: OperandType) -> Operand:
-    """A 32-bit literal as an operand of `type_` sees it."""
+    """A literal of 32 bits, or 64 where the family has them, as an operand of `type_` sees it."""
     bits = value
-    if type_.bits == 64:
+    if type_.bits == 64 and value >> 32 == 0:
         if type_.is_float and type_.element == 64:
             bits = value << 32
         elif type_.base.startswith("i") and value >> 31:

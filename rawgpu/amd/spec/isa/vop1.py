@@ -107,7 +107,7 @@ TABLE: tuple[Instruction, ...] = (
     row("v_movrelsd_2_b32",           "vop1", op(gfx10=0x48),                                                "b32 = b32",     "", "e64"),
     row("v_swaprel_b32",              "vop1", op(gfx10=0x68),                                                "b32 = b32",     ""),
     row("v_mov_b16",                  "vop1", op(gfx11=0x1c),                                                "b16 = b16",     "a", "e64"),
-    row("v_swap_b16",                 "vop1", op(gfx11=0x66, gfx115=None, gfx12=0x66),                       "b16 = b16",     "t = a; a = d; d = t"),
+    row("v_swap_b16",                 "vop1", op(gfx11=0x66),                                                "b16 = b16",     "t = a; a = d; d = t"),
     row("v_permlane64_b32",           "vop1", op(gfx11=0x67),                                                "b32 = b32",     "permlane64(a)"),
     row("v_not_b16",                  "vop1", op(gfx11=0x69),                                                "u16 = u16",     "~u16(a)", "e64"),
     row("v_cvt_i32_i16",              "vop1", op(gfx11=0x6a),                                                "i32 = i16",     "i32(i16(a))", "e64"),

@@ -1,0 +1,394 @@
+"""An AMD GPU as a device: opened over KFD, by raw requests through a kernel port.
+
+Read `connection.py` for what belongs to the process, `memory.py`, `queue.py` and `program.py` for
+the parts. Nothing here knows whether the port leads to a real kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rawgpu.amd.driver import facts, scratch
+from rawgpu.amd.driver.blit import Blit
+from rawgpu.amd.driver.connection import Connection, connect
+from rawgpu.amd.driver.copyqueue import CopyQueue
+from rawgpu.amd.driver.dispatch import Boundaries
+from rawgpu.amd.driver.fault import explain
+from rawgpu.amd.driver.hdp import HdpFlush
+from rawgpu.amd.driver.memory import AmdBuffer, host_allocator, local_allocator
+from rawgpu.amd.driver.program import AmdKernel, AmdProgram
+from rawgpu.amd.driver.queue import AqlQueue, ComputeQueue, Submitter
+from rawgpu.amd.driver.signal import AmdSignal
+from rawgpu.amd.driver.topology import Node, gpu_nodes
+from rawgpu.amd.driver.transfer import Transfer
+from rawgpu.amd.spec.hardware import HARDWARE, Hardware, name_of
+from rawgpu.compiler_bridge.target import AMDGPU_TRIPLE
+from rawgpu.contract import (
+    Argument,
+    Device,
+    DeviceInfo,
+    DeviceProperties,
+    Grid,
+    MemoryKind,
+    MemoryStatistics,
+    QueueKind,
+)
+from rawgpu.errors import (
+    DeviceClosed,
+    DeviceError,
+    DeviceNotFound,
+    FenceTimeout,
+    LaunchError,
+    UnsupportedDevice,
+)
+from rawgpu.ioctl import kfd
+from rawgpu.ioctl.host import HostPort
+from rawgpu.ioctl.port import KernelPort
+from rawgpu.launch import Arrays
+from rawgpu.virtual import room
+
+SPINS = 64
+"""Looks at memory before the thread sleeps in the kernel."""
+SLEEP_MS = 20
+"""Longest sleep: some parts lose the interrupt, and faults are learnt of here only."""
+LAST_LAUNCHES = 8
+"""Kernels that an error names."""
+
+
+class AmdDevice(Arrays):
+    """An open GPU; a context manager."""
+
+    def __init__(self, name: str, port: KernelPort, node: Node) -> None:
+        self.name = name
+        self.node = node
+        self.port = port
+        self.hardware = hardware_of(node)
+        self.connection: Connection = connect(port, node)
+        try:
+            self._open()
+        except BaseException:
+            self.connection.leave()
+            raise
+
+    def _open(self) -> None:
+        """What can fail comes last but one: nothing is left behind then."""
+        node = self.node
+        self.gpu = self.connection.gpu(node)
+        self._seen = len(self.gpu.reports)
+        self.dead: Exception | None = None
+        """Why nothing can be submitted any more."""
+        self._closed = False
+        self._lock = threading.RLock()
+        self._queues: list[Submitter] = []
+        self._made = 0
+        self._own: ComputeQueue | None = None
+        self._copies: CopyQueue | None = None
+        self._no_copies = not (node["num_sdma_engines"] + node["num_sdma_xgmi_engines"])
+        self._doorbells: int | None = None
+        self._scratches: list[scratch.Scratch] = []
+        self.hdp_dirty = False
+        self._hdp = HdpFlush(self)
+        self.local = local_allocator(self)
+        self.host = host_allocator(self)
+        self.scratch = scratch.nothing(self)
+        self.transfer = Transfer(self)
+        self.blit = Blit(self)
+        self.event = self.connection.events.create_signal()
+        self.boundaries = Boundaries(self.hardware, self.event)
+        self.clock_hz = facts.clock_hz(self.connection, self.gpu)
+
+    # --- facts ----------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def properties(self) -> DeviceProperties:
+        return facts.properties(self)
+
+    def target(self) -> Mapping[str, str]:
+        return {"triple": AMDGPU_TRIPLE, "cpu": self.hardware.name, "features": ""}
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    def alloc(self, size_bytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> AmdBuffer:
+        """Uninitialised memory."""
+        self.check_open()
+        if size_bytes < 0:
+            raise LaunchError(f"a buffer of {size_bytes} bytes")
+        allocator = self.local if kind is MemoryKind.DEVICE else self.host
+        return AmdBuffer(self, allocator.alloc(size_bytes), size_bytes, kind)
+
+    def memory(self) -> MemoryStatistics:
+        """Of VRAM."""
+        self.check_open()
+        self.retire_all(wait=False)
+        return self.local.statistics()
+
+    def reset_peak(self) -> None:
+        self.local.reset_peak()
+
+    def trim(self) -> None:
+        self.retire_all()
+        self.local.trim()
+        self.host.trim()
+
+    def nearest(self, address: int) -> str | None:
+        """The buffer that is closest to an address, in words."""
+        found = [a.nearest(address) for a in (self.local, self.host)]
+        return min((f for f in found if f is not None), default=(0, None))[1]
+
+    def flush_hdp(self) -> None:
+        """Make the CPU's writes to VRAM visible, where no packet of a queue will."""
+        if self.hdp_dirty:
+            self.hdp_dirty = False
+            self._hdp.flush()
+
+    def scratch_for(self, lane_bytes: int) -> scratch.Scratch:
+        """Private memory of at least that size; growing it waits for the GPU."""
+        with self._lock:
+            if lane_bytes > self.scratch.lane_bytes:
+                self.retire_all()
+                size = 1 << max(lane_bytes - 1, 1).bit_length()
+                made = scratch.make(self, min(size, max(scratch.LIMIT_BYTES, lane_bytes)))
+                self._scratches.append(made)
+                self.scratch = made
+                for queue in self._queues:
+                    queue.ring.describe(made)
+            return self.scratch
+
+    # --- programs and queues --------------------------------------------------------------------
+
+    def load(self, image: bytes) -> AmdProgram:
+        self.check_open()
+        return AmdProgram(self, bytes(image))
+
+    def queue(self, kind: QueueKind = QueueKind.COMPUTE) -> ComputeQueue | CopyQueue:
+        """A new queue. Where no copy engine is left, a compute queue copies as well."""
+        self.check_open()
+        with self._lock:
+            name = f"{kind.value}{self._made}"
+            self._made += 1
+            made: ComputeQueue | CopyQueue
+            if kind is QueueKind.COPY and not self._no_copies:
+                made = CopyQueue(self, name)
+            elif self.node.xccs > 1:
+                made = AqlQueue(self, name)
+            else:
+                made = ComputeQueue(self, name)
+            self._queues.append(made)
+            return made
+
+    def own_queue(self) -> ComputeQueue:
+        """The device's own queue, for launches by hand."""
+        with self._lock:
+            if self._own is None:
+                made = self.queue()
+                assert isinstance(made, ComputeQueue)
+                self._own = made
+            return self._own
+
+    def copy_engine(self) -> CopyQueue | None:
+        """The device's own copy queue; None where there is none, or none is left."""
+        with self._lock:
+            if self._copies is None and not self._no_copies:
+                try:
+                    made = self.queue(QueueKind.COPY)
+                except DeviceError:
+                    self._no_copies = True
+                    return None
+                assert isinstance(made, CopyQueue)
+                self._copies = made
+            return self._copies
+
+    def doorbells(self, offset: int) -> int:
+        """The address of a doorbell, by what CREATE_QUEUE said."""
+        with self._lock:
+            if self._doorbells is None:
+                self._doorbells = self.port.mmap(
+                    kfd.DOORBELL_BYTES, fd=self.connection.fd, offset=offset & -kfd.DOORBELL_BYTES
+                )
+            return self._doorbells + offset % kfd.DOORBELL_BYTES
+
+    def forget(self, queue: Submitter) -> None:
+        """A closed queue is no longer ours."""
+        with self._lock:
+            if queue in self._queues:
+                self._queues.remove(queue)
+
+    def new_signal(self, value: int = 0) -> AmdSignal:
+        self.check_open()
+        return AmdSignal(self, value)
+
+    def run(
+        self, kernel: AmdKernel, arguments: Sequence[Argument], grid: Grid, block: Grid
+    ) -> None:
+        """A launch by hand, on the device's own queue."""
+        self.check_open()
+        queue = self.own_queue()
+        with queue.lock:
+            queue.launch(kernel, arguments, grid=grid, block=block)
+            queue.submit()
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def wait_until(
+        self, check: Callable[[], bool], timeout_ms: int, what: str | Callable[[], str]
+    ) -> None:
+        """Return once `check` holds. Raises what stopped the GPU, or FenceTimeout with `what`."""
+        end = self.port.now_ns() + timeout_ms * 1_000_000
+        turns = 0
+        while not check():
+            self.check_reports()
+            self.port.pause()
+            turns += 1
+            if turns % SPINS:
+                continue
+            left_ms = (end - self.port.now_ns()) // 1_000_000
+            events = self.connection.events
+            events.wait((self.event,), max(min(left_ms, SLEEP_MS), 0))
+            self.check_reports()
+            if left_ms <= 0 and not check():
+                text = what if isinstance(what, str) else what()
+                raise FenceTimeout(
+                    f"{self.name} ({self.hardware.name}): waited {timeout_ms} ms for {text}",
+                    running=self.running(),
+                    hint="rawgpu decode --device shows the packet it stopped at; a larger "
+                    "timeout_ms if the work is that long",
+                )
+
+    def check_reports(self) -> None:
+        """Raise what the kernel said about this GPU since the device was opened."""
+        if self.dead is None and len(self.gpu.reports) > self._seen:
+            self.dead = explain(self, self.gpu.reports[self._seen])
+        if self.dead is not None:
+            raise self.dead
+
+    def running(self) -> tuple[str, ...]:
+        """The kernels in flight, newest last."""
+        names = [name for queue in tuple(self._queues) for name in queue.running()]
+        return tuple(names[-LAST_LAUNCHES:])
+
+    def retire_all(self, *, wait: bool = True) -> None:
+        """Let go of what is done; with `wait`, of everything submitted."""
+        for queue in tuple(self._queues):
+            if wait and not queue.closed and self.dead is None:
+                queue.synchronize()
+            else:
+                queue.retire()
+
+    def synchronize(self, timeout_ms: int = 30_000) -> None:
+        self.check_open()
+        end = self.port.now_ns() + timeout_ms * 1_000_000
+        for queue in tuple(self._queues):
+            left_ms = max((end - self.port.now_ns()) // 1_000_000, 0)
+            if not queue.closed:
+                queue.synchronize(left_ms)
+        self.check_reports()
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise DeviceClosed(f"{self.name} is closed")
+
+    def close(self) -> None:
+        """Give back queues, memory, events and mappings. Idempotent.
+
+        Goes on past what fails, and raises the last of it.
+        """
+        if self._closed:
+            return
+        with contextlib.ExitStack() as stack:
+            # Run in reverse: queues first, what they use after them.
+            stack.callback(self.connection.leave)
+            stack.callback(setattr, self, "_closed", True)
+            stack.callback(self._hdp.close)
+            if self._doorbells is not None:
+                stack.callback(self.port.munmap, self._doorbells, kfd.DOORBELL_BYTES)
+            stack.callback(self.connection.events.destroy, self.event)
+            stack.callback(self.host.close)
+            stack.callback(self.local.close)
+            for made in self._scratches:
+                if made.region is not None:
+                    stack.callback(made.region.close)
+            stack.callback(self.blit.close)
+            stack.callback(self.transfer.close)
+            for queue in tuple(self._queues):
+                stack.callback(queue.close)
+
+    def __enter__(self) -> AmdDevice:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        closed = " (closed)" if self._closed else ""
+        return f"<AmdDevice {self.name} {self.hardware.name}{closed}>"
+
+
+if TYPE_CHECKING:
+
+    def _keeps_the_contract(device: AmdDevice) -> Device:
+        return device
+
+
+def hardware_of(node: Node) -> Hardware:
+    """The row of a node. UnsupportedDevice names the nearest."""
+    found = HARDWARE.get(node.target_version)
+    if found is None:
+        near = min(HARDWARE, key=lambda version: abs(version - node.target_version))
+        raise UnsupportedDevice(
+            f"{node.name} is {name_of(node.target_version)}, which no row describes",
+            hint=f"the nearest is {HARDWARE[near].name}; docs/add-a-gpu.md adds one",
+        )
+    return found
+
+
+@functools.cache
+def host_port() -> KernelPort | None:
+    """This machine's kernel; None where it has none we can ask."""
+    try:
+        return HostPort()
+    except UnsupportedDevice:
+        return None
+
+
+def _found() -> list[tuple[KernelPort, Node, bool]]:
+    """Every GPU with its kernel, virtual ones first."""
+    ports = [(port, True) for port in room.ports("amd")]
+    real = host_port()
+    if real is not None:
+        ports.append((real, False))
+    return [(port, node, virtual) for port, virtual in ports for node in gpu_nodes(port)]
+
+
+def discover() -> list[DeviceInfo]:
+    """The GPUs that are there, without opening any."""
+    rows = []
+    for number, (_, node, virtual) in enumerate(_found()):
+        row = HARDWARE.get(node.target_version)
+        arch = name_of(node.target_version)
+        rows.append(
+            DeviceInfo(
+                name=f"amd:{number}",
+                arch=arch,
+                title=node.name or arch,
+                virtual=virtual,
+                usable=row is not None,
+                note="" if row is not None else "no row describes this GPU",
+            )
+        )
+    return rows
+
+
+def open_device(name: str) -> AmdDevice:
+    """Open `amd:0` and so on."""
+    found = _found()
+    number = name.partition(":")[2] or "0"
+    if not number.isdigit() or int(number) >= len(found):
+        raise DeviceNotFound(f"no device {name!r}; {len(found)} AMD GPUs are here")
+    port, node, _ = found[int(number)]
+    return AmdDevice(f"amd:{int(number)}", port, node)
