@@ -14,6 +14,7 @@ from frontend.instructions.ir import Region
 from frontend.loops.machine import Machine
 from frontend.text import amdgpu, cpu
 from rawgpu.compiler_bridge import llvm
+from rawgpu.compiler_bridge.target import MINIMUM_FEATURES
 from rawgpu.errors import UnsupportedDevice
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ def target_of(device: Device) -> Target:
         raise UnsupportedDevice(f"no code generation for {target.arch}; there is for {known}")
     if target.arch == "amdgcn":
         return Target(_amd_machine(device), target)
+    missing = [f for f in MINIMUM_FEATURES.get(target.arch, ()) if f not in target.enabled]
+    if missing:
+        raise UnsupportedDevice(
+            f"{device.properties.name}: this processor lacks {', '.join(missing)}; the code "
+            "generator needs x86-64-v3 (2013) or any AArch64"
+        )
     caches = (*device.properties.cache_bytes, 32 << 10, 512 << 10)
     return Target(_cpu_machine(target, caches[0], caches[1]), target)
 

@@ -330,12 +330,12 @@ def _streamed_tile(
     size = math.prod(v.extent for v in moving) * load.dtype.size_bytes
     if load.index.coefficient(vector) != 1 or size <= machine.l2_bytes:
         return None
-    if step is None or step * load.dtype.size_bytes < PIECE_BYTES:
+    if step is None or step * load.dtype.size_bytes < PIECE_BYTES // 4:
         return None
     vectors = -(-vector.extent // lanes)
     columns = min(PIECE_BYTES // load.dtype.size_bytes // lanes, vectors // 4)
     columns = min(columns, machine.l1_bytes // 4 // (rows * machine.vector_bytes))
-    return (rows, columns) if rows * columns > machine.registers else None
+    return (rows, columns) if rows * columns > machine.registers - 8 else None
 
 
 def _register_tile(

@@ -334,8 +334,8 @@ def parse(meaning: str) -> tuple[Statement, ...]:
             raise MeaningError(f"{meaning!r}: an empty statement")
         node = tree[0]
         if isinstance(node, ast.Assign):
-            (target,) = node.targets
-            if not isinstance(target, ast.Name):
+            target = node.targets[0]
+            if len(node.targets) > 1 or not isinstance(target, ast.Name):
                 raise MeaningError(f"{meaning!r}: only a name can be assigned")
             statements.append(Statement(target.id, node.value))
         elif isinstance(node, ast.Expr):

@@ -47,6 +47,7 @@ class Connection:
         self.context = context
         self.users = 0
         """Open devices."""
+        self.closed = False
         self.pid = os.getpid()
         self.lock = threading.RLock()
         self.nodes = gpu_nodes(port)
@@ -106,6 +107,7 @@ class Connection:
             self.users -= 1
             if self.users or not self.context or not self.spent:
                 return
+            self.closed = True
             self.events.close()
             for gpu in self.gpus.values():
                 self.port.close(gpu.render_fd)
@@ -144,7 +146,7 @@ def connect(port: KernelPort, node: Node) -> Connection:
         if found is None or found.pid != os.getpid():
             found = _connections[port] = Connection(port)
         gpu = found.gpus.get(node.gpu_id)
-        if gpu is not None and gpu.evicted:
+        if found.closed or (gpu is not None and gpu.evicted):
             if not found.abi.has(kfd.CreateProcess):
                 raise ProcessMustRestart(
                     f"{node.name}: after a page fault this kernel (KFD {found.abi.name}) runs "

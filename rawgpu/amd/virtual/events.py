@@ -66,6 +66,8 @@ class Events:
         self.page_handle = 0
         self.slots = LIMIT
         self._next_other = kfd.FIRST_NONSIGNAL_EVENT
+        self._lowest = 1
+        """No slot below is free."""
 
     def use_page(self, host: int, handle: int) -> None:
         """Slots live in this memory from now on."""
@@ -75,7 +77,7 @@ class Events:
     def create(self, kind: kfd.EventType, auto_reset: bool) -> Event | None:
         """A new event; None when there is no slot."""
         if kind in (kfd.EventType.SIGNAL, kfd.EventType.DEBUG_EVENT):
-            number = next((i for i in range(1, self.slots) if i not in self._events), 0)
+            number = self._free_slot()
             if not number:
                 return None
         else:
@@ -85,6 +87,12 @@ class Events:
         self._events[number] = event
         return event
 
+    def _free_slot(self) -> int:
+        """The lowest free slot; 0 when there is none."""
+        while self._lowest < self.slots and self._lowest in self._events:
+            self._lowest += 1
+        return self._lowest if self._lowest < self.slots else 0
+
     def find(self, number: int) -> Event | None:
         return self._events.get(number)
 
@@ -93,6 +101,7 @@ class Events:
         event = self._events.pop(number, None)
         if event is None:
             return errno.EINVAL
+        self._lowest = min(self._lowest, number)
         for waiter in event.waiters:
             waiter.destroyed = True
         return 0

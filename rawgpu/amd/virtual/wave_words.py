@@ -107,7 +107,9 @@ class WaveWords(Operands):
         """How many bits of x are set for lanes below this one, counting lanes from `low`."""
         ops, lanes = self.ops, self.machine.lane_ids()
         first = ops.const("u", 32, low)
-        at = self._u("umin", 32, ops.binary("sub", 32, ops.binary("umax", 32, lanes, first), first), 32)
+        at = self._u(
+            "umin", 32, ops.binary("sub", 32, ops.binary("umax", 32, lanes, first), first), 32
+        )
         wide = ops.resize(at, 32, 64, signed=False)
         ones = self._u("sub", 64, ops.binary("shl", 64, ops.const("u", 64, 1), wide), 1)
         mask = ops.resize(ones, 64, 32, signed=False)

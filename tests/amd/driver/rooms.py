@@ -66,4 +66,6 @@ def saxpy(dispatch: Dispatch, memory: GpuMemory, segment: bytes) -> None:
     count = min(n, dispatch.total_groups * dispatch.items)
     left = struct.unpack(f"<{count}f", memory.read(x, 4 * count))
     right = struct.unpack(f"<{count}f", memory.read(y, 4 * count))
-    memory.write(y, struct.pack(f"<{count}f", *(a * p + q for p, q in zip(left, right))))
+    memory.write(
+        y, struct.pack(f"<{count}f", *(a * p + q for p, q in zip(left, right, strict=True)))
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from typing import Any
 
@@ -183,7 +184,8 @@ def test_fill_and_timestamps_of_a_copy_queue() -> None:
         assert 0 < before.ns <= after.ns
 
 
-def test_the_ring_wraps_and_waits_for_room() -> None:
+def test_the_ring_wraps_and_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rawgpu.amd.driver.queue.RING_BYTES", 8192)
     engine = Engine(work=saxpy)
     with opened("gfx1100", engine) as gpu:
         kernel = gpu.load(build(SAXPY, "gfx1100"))["saxpy"]
@@ -220,9 +222,8 @@ def test_timelines_are_rebased_before_the_wire_wraps(
 
 
 def test_a_signal_that_nobody_raises_ends_in_a_timeout() -> None:
-    with opened("gfx1100") as gpu:
-        with pytest.raises(FenceTimeout, match="to reach 1"):
-            gpu.new_signal().wait(1, timeout_ms=100)
+    with opened("gfx1100") as gpu, pytest.raises(FenceTimeout, match="to reach 1"):
+        gpu.new_signal().wait(1, timeout_ms=100)
 
 
 def test_arguments_that_do_not_fit_are_refused_before_anything_is_submitted() -> None:
@@ -349,10 +350,8 @@ def test_a_refused_call_is_a_typed_error_and_leaks_nothing(call: str) -> None:
         before = state(room)
         for number in range(1, 16):
             room.faults.fail(call, errno=ERRORS[number % len(ERRORS)], nth=number)
-            try:
+            with contextlib.suppress(KernelCallFailed, OutOfMemory, DeviceError):
                 use()
-            except (KernelCallFailed, OutOfMemory, DeviceError) as error:
-                assert str(error)
             room.faults.refusals.clear()
             assert state(room) == before, number
         use()
