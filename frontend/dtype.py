@@ -90,7 +90,10 @@ DEFAULT_INT = int64
 
 
 def of(spec: object) -> DType:
-    """The DType for a DType, a name, a NumPy dtype or scalar type, or Python's bool, int, float."""
+    """The DType for a DType, a name, a NumPy dtype or scalar type, or Python's bool, int, float.
+
+    None is no dtype here, though NumPy takes it for float64. Raises DTypeError.
+    """
     if isinstance(spec, DType):
         return spec
     if spec is bool:
@@ -101,14 +104,21 @@ def of(spec: object) -> DType:
         return DEFAULT_FLOAT
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec]
+    if spec is None:
+        raise DTypeError("no dtype None", hint="one of " + ", ".join(BY_NAME))
     try:
         name = np.dtype(spec).newbyteorder("=").name  # type: ignore[call-overload]
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy reads a language of its own in text
         name = str(spec)
     name = {"float8_e4m3fn": "float8_e4m3"}.get(name, name)
     if name in BY_NAME:
         return BY_NAME[name]
     raise DTypeError(f"no dtype {spec!r}", hint="one of " + ", ".join(BY_NAME))
+
+
+def chosen(spec: object | None, default: DType) -> DType:
+    """The DType for `spec` as `of` takes it, or `default` for None."""
+    return default if spec is None else of(spec)
 
 
 def promote(a: DType, b: DType) -> DType:

@@ -84,7 +84,7 @@ def opened(name: str) -> Opened:
 
 def default_device() -> str:
     """RAWGPU_DEVICE, or the CPU."""
-    return check_device(os.environ.get("RAWGPU_DEVICE", "cpu:0"))
+    return check_device(os.environ.get("RAWGPU_DEVICE") or "cpu:0")
 
 
 _names: dict[str, str] = {}
@@ -92,6 +92,8 @@ _names: dict[str, str] = {}
 
 def check_device(name: str) -> str:
     """The full name of a device, `cpu` as `cpu:0`. Raises DeviceNotFound."""
+    if not isinstance(name, str):
+        raise OperationError(f"a device is named by text such as 'cpu:0', not {name!r}")
     known = _names.get(name)
     if known is None:
         full = name if ":" in name else f"{name}:0"

@@ -13,9 +13,11 @@ Source: https://github.com/huggingface/safetensors, README and safetensors/src/t
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -28,6 +30,7 @@ import numpy as np
 from frontend import dtype as dt
 from frontend.dtype import DType
 from frontend.ops import common as c
+from frontend.ops.common import MAX_AXES
 from frontend.ops.convert import placed
 from frontend.tensor import Tensor
 from rawgpu.errors import BadSafetensors, DTypeError, OperationError
@@ -171,6 +174,8 @@ def _entry(name: str, value: Any, begin: int) -> Entry:
         raise BadSafetensors(f"{where}: the shape is no list of numbers from 0")
     if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise BadSafetensors(f"{where}: data_offsets are no pair of rising numbers from 0")
+    if len(shape) > MAX_AXES:
+        raise BadSafetensors(f"{where}: {len(shape)} axes; at most {MAX_AXES} are read")
     size_bytes = CODES[code].size_bytes
     for extent in shape:
         # as the reference does, overflow on the way counts, even if a later extent is 0
@@ -361,11 +366,26 @@ def _check_saved(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> 
 
 
 def _write_whole(path: str, head: bytes, parts: Iterator[memoryview]) -> None:
-    """Write beside `path`, then rename: a reader sees the old file or the new one."""
+    """Write beside `path`, then rename: a reader sees the old file or the new one.
+
+    A link stays, and the file that it leads to is replaced. Raises OperationError for a device
+    node, a pipe or a socket, which no file may take the place of.
+    """
+    mode = None
+    if os.path.exists(path):
+        found = os.stat(path).st_mode
+        if stat.S_ISDIR(found):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(found):
+            raise OperationError(f"save: {path} is no regular file, and would be replaced by one")
+        mode = stat.S_IMODE(found)
+    path = os.path.realpath(path)
     spare = f"{path}.{os.urandom(6).hex()}.tmp"
     descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as stream:
+            if mode is not None:
+                os.fchmod(stream.fileno(), mode)
             stream.write(head)
             for part in parts:
                 stream.write(part)

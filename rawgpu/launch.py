@@ -17,6 +17,7 @@ from rawgpu.contract import Argument, Binding, Buffer, Device, Grid, Parameter
 from rawgpu.errors import LaunchError
 
 POINTER = "pointer"
+LONGEST_WAIT_MS = 10**12
 _INTEGERS = {
     name: (int(np.iinfo(name).min), int(np.iinfo(name).max))
     for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -29,6 +30,28 @@ _FLOATS = {
         ("float64", "<d", "<Q"),
     )
 }
+
+
+def whole_number(what: str, value: object) -> int:
+    """`value` as an int. Raises LaunchError for what is none."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    raise LaunchError(f"{what} is a whole number, not {value!r}")
+
+
+def counter_value(value: object) -> int:
+    """`value` of a signal: 64 bits, from 0. Raises LaunchError."""
+    number = whole_number("a signal's value", value)
+    if not 0 <= number < 1 << 64:
+        raise LaunchError(f"a signal's value is from 0 to below 2**64, not {number}")
+    return number
+
+
+def wait_limit(timeout_ms: object) -> float:
+    """A wait's bound in milliseconds. Raises LaunchError for what is no number."""
+    if isinstance(timeout_ms, (int, float, np.integer, np.floating)) and timeout_ms == timeout_ms:
+        return max(float(min(timeout_ms, LONGEST_WAIT_MS)), 0.0)
+    raise LaunchError(f"timeout_ms is a number of milliseconds, not {timeout_ms!r}")
 
 
 def grid_blocks(grid: Grid, what: str = "grid") -> tuple[int, int, int]:

@@ -42,7 +42,7 @@ BLOCK_POINTS = 16_384
 """Points of a map, or multiply-adds, that are worth a grid block: some microseconds."""
 PIECE_BYTES = 4096
 """A piece of a row that is long enough for the prefetcher."""
-MOST_STREAMED_ROWS = 8
+MOST_STREAMED_ROWS = 16
 """More rows than that make a product, bound by arithmetic, of what is bound by memory."""
 
 
@@ -264,7 +264,7 @@ def _along_output(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> t
     outputs = tiling.left(*(v for v in nest.axes if v not in (vector, shared)))
     rounds = tiling.left(shared) if shared is not None else []
     outputs += [*rounds[:-1], *tiling.left(vector), *rounds[-1:]]
-    written = 48 // (rows * columns) if wide is None else 2 if rows > 1 else 4
+    written = 48 // (rows * columns) if wide is None else 2
     reduce = _reduce_loops(nest, tiling, max(1, written))
     if staged is None or not rounds:
         return _finish(tiling, outputs, reduce, grid=grid)
@@ -333,7 +333,8 @@ def _streamed_tile(
     if step is None or step * load.dtype.size_bytes < PIECE_BYTES // 4:
         return None
     vectors = -(-vector.extent // lanes)
-    columns = min(PIECE_BYTES // load.dtype.size_bytes // lanes, vectors // 4)
+    blocks = max(vectors // 4, min(32, vectors // 2))  # leave some for other cores
+    columns = min(PIECE_BYTES // load.dtype.size_bytes // lanes, blocks)
     columns = min(columns, machine.l1_bytes // 4 // (rows * machine.vector_bytes))
     return (rows, columns) if rows * columns > machine.registers - 8 else None
 

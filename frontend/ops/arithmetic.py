@@ -37,7 +37,7 @@ def operands(name: str, x: Tensor, y: Operand) -> tuple[Node, Node, Tensor]:
         a = c.widen_fp8(a)
         b = c.scalar(name, y, a.dtype, a.shape)
         return g.cast(a, b.dtype), b, x
-    other = c.as_tensor(y, x)
+    other = c.as_tensor(y, x, name)
     c.same_device(name, x, other)
     a, b = c.widen_fp8(a), c.widen_fp8(other.node)
     dtype = common_dtype(name, a.dtype, b.dtype)
@@ -130,9 +130,24 @@ floor_divide = _plain(Op.FLOORDIV, "floor_divide", "floor(x / y) in the common d
 rfloor_divide = _plain(Op.FLOORDIV, "floor_divide", "floor(y / x).", swap=True)
 remainder = _plain(Op.MOD, "remainder", "x - y*floor(x/y), of y's sign; an integer's x % 0 is 0.")
 rremainder = _plain(Op.MOD, "remainder", "y - x*floor(y/x).", swap=True)
-fmod = _floats(Op.FMOD, "fmod", "x - y*trunc(x/y), of x's sign, in floats.")
 atan2 = _floats(Op.ATAN2, "atan2", "The angle of the point (y, x), where self is the ordinate.")
 copysign = _floats(Op.COPYSIGN, "copysign", "The magnitude of x with the sign of y.")
+
+
+def fmod(x: Tensor, y: Operand) -> Tensor:
+    """x - y*trunc(x/y), of x's sign; an integer's fmod(x, 0) is 0."""
+    a, b, other = operands("fmod", x, y)
+    if a.dtype.is_float:
+        return x._derive(g.binary(Op.FMOD, a, b), other)
+    if a.dtype is dt.bool_:
+        a, b = g.cast(a, dt.int8), g.cast(b, dt.int8)
+    rest = g.binary(Op.MOD, a, b)
+    if not a.dtype.is_signed:
+        return x._derive(rest, other)
+    zero = c.like(0, a)  # the remainder has y's sign: one y less has x's
+    apart = g.binary(Op.NE, g.binary(Op.LT, rest, zero), g.binary(Op.LT, a, zero))
+    apart = g.binary(Op.AND, apart, g.binary(Op.NE, rest, zero))
+    return x._derive(g.where(apart, g.binary(Op.SUB, rest, b), rest), other)
 
 
 def _extreme(op: Op, on_bool: Op, name: str, doc: str) -> Callable[[Tensor, Operand], Tensor]:
@@ -187,12 +202,16 @@ def power(x: Tensor, y: Operand) -> Tensor:
     """
     if isinstance(y, (int, float)) and not isinstance(y, bool):
         a = c.widen_fp8(x.node)
-        whole = float(y).is_integer() and abs(y) <= 4
+        whole = abs(y) <= 4 and float(y).is_integer()
         if a.dtype.is_float and whole:
             return x._derive(_whole_power(a, int(y)))
         if a.dtype.is_integer and isinstance(y, int):
             if y < 0:
-                raise OperationError(f"pow: {a.dtype} to the negative power {y} is no integer")
+                raise OperationError(
+                    f"pow: {a.dtype} to the negative power {c.shown(y)} is no integer"
+                )
+            if y >> 64:
+                raise OperationError(f"pow: the exponent, {c.shown(y)}, is beyond 64 bits")
             return x._derive(_whole_power(a, y))
     a, b, other = operands("pow", x, y)
     return x._derive(_power(a, b), other)
@@ -313,6 +332,7 @@ def isclose(
 
     NaN is close to NaN only with `equal_nan`.
     """
+    rtol, atol = c.real("isclose", "rtol", rtol), c.real("isclose", "atol", atol)
     a, b, other = operands("isclose", x, y)
     a, b = c.to_float(a), c.to_float(b)
     far = g.unary(Op.ABS, g.binary(Op.SUB, a, b))
@@ -359,7 +379,7 @@ rright_shift = _bits(Op.SHR, "bitwise_right_shift", "y >> x.", swap=True)
 
 def _logical(op: Op, name: str, doc: str) -> Callable[[Tensor, Operand], Tensor]:
     def method(x: Tensor, y: Operand) -> Tensor:
-        other = c.as_tensor(y, x)
+        other = c.as_tensor(y, x, name)
         c.same_device(name, x, other)
         shape = c.broadcast_shapes(name, x.shape, other.shape)
         a, b = g.cast(x.node, dt.bool_), g.cast(other.node, dt.bool_)
@@ -376,11 +396,12 @@ logical_xor = _logical(Op.XOR, "logical_xor", "Exactly one differs from zero, as
 # -- choice
 
 
-def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
+def where(condition: Operand, x: Operand, y: Operand) -> Tensor:
     """x where `condition` holds, else y; all three broadcast, x and y promoted.
 
-    Raises DTypeError unless `condition` is bool.
+    Raises DTypeError unless `condition` is bool: a tensor, an array or one of Python's.
     """
+    condition = _condition(condition, x, y)
     if condition.dtype is not dt.bool_:
         raise DTypeError(f"where: the condition is {condition.dtype}, not bool")
     a, b = _branches(condition, x, y)
@@ -392,25 +413,42 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     return condition._derive(node, a, b)
 
 
+def _condition(condition: Operand, *others: Operand) -> Tensor:
+    """The condition as a tensor where the other tensors are."""
+    from frontend.tensor import Tensor
+
+    if isinstance(condition, Tensor):
+        return condition
+    device = next((t.device for t in others if isinstance(t, Tensor)), None)
+    return c.made("where", condition, device)
+
+
 def _branches(condition: Tensor, x: Operand, y: Operand) -> tuple[Tensor, Tensor]:
     """Both values as tensors; a Python number takes the dtype of the other if it can."""
     weak = (bool, int, float)
     if isinstance(x, weak) and isinstance(y, weak):
-        own = [dt.of(type(v)) for v in (x, y)]
-        dtype = dt.promote(*own)
+        dtype = dt.promote(_plain_kind(x), _plain_kind(y))
         new = condition._new
         device = condition.device
-        return new(g.const(x, (), dtype), device), new(g.const(y, (), dtype), device)
+        first, second = (g.const(c.held("where", v, dtype), (), dtype) for v in (x, y))
+        return new(first, device), new(second, device)
     if isinstance(x, weak):
-        b = c.as_tensor(y, condition)
+        b = c.as_tensor(y, condition, "where")
         return b._new(c.scalar("where", x, b.dtype, ()), b.device), b
-    a = c.as_tensor(x, condition)
+    a = c.as_tensor(x, condition, "where")
     if isinstance(y, weak):
         return a, a._new(c.scalar("where", y, a.dtype, ()), a.device)
-    return a, c.as_tensor(y, condition)
+    return a, c.as_tensor(y, condition, "where")
 
 
-def masked_fill(x: Tensor, mask: Tensor, value: Scalar) -> Tensor:
+def _plain_kind(value: Scalar) -> DType:
+    """The dtype that a Python number has by itself."""
+    if isinstance(value, bool):
+        return dt.bool_
+    return dt.DEFAULT_INT if isinstance(value, int) else dt.DEFAULT_FLOAT
+
+
+def masked_fill(x: Tensor, mask: Operand, value: Scalar) -> Tensor:
     """`value` where `mask` (bool, broadcast) holds, x elsewhere.
 
     The dtype of x and the number promoted.
@@ -419,11 +457,25 @@ def masked_fill(x: Tensor, mask: Tensor, value: Scalar) -> Tensor:
 
 
 def clip(x: Tensor, low: Operand | None = None, high: Operand | None = None) -> Tensor:
-    """x limited to [low, high], either of which may be None. NaN stays NaN."""
-    out = x if low is None else maximum(x, low)
-    return out if high is None else minimum(out, high)
+    """x limited to [low, high], either of which may be None. NaN stays NaN, in a limit too.
+
+    The derivative is x's at the limits themselves, and the limit's beyond.
+    """
+    out = x if low is None else _bounded(x, low, lower=True)
+    return out if high is None else _bounded(out, high, lower=False)
 
 
-def lerp(x: Tensor, end: Tensor, weight: Operand) -> Tensor:
+def _bounded(x: Tensor, limit: Operand, *, lower: bool) -> Tensor:
+    """Not MAXIMUM or MINIMUM, whose derivative at the tie is a half."""
+    a, b, other = operands("clip", x, limit)
+    if a.dtype is dt.bool_:
+        return x._derive(g.binary(Op.OR if lower else Op.AND, a, b), other)
+    inside = g.binary(Op.LE, b, a) if lower else g.binary(Op.LE, a, b)
+    if a.dtype.is_float:
+        inside = g.binary(Op.OR, inside, g.binary(Op.NE, a, a))
+    return x._derive(g.where(inside, a, b), other)
+
+
+def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight*(end - x)."""
-    return add(x, multiply(subtract(end, x), weight))
+    return add(x, multiply(subtract(c.as_tensor(end, x, "lerp"), x), weight))

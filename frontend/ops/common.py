@@ -7,9 +7,10 @@ dtype unless its kind cannot hold it (a float with an integer tensor gives float
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias, Union
 
@@ -28,6 +29,12 @@ Scalar: TypeAlias = bool | int | float
 NumPyValue: TypeAlias = "np.ndarray[Any, Any] | np.generic"
 Operand: TypeAlias = Union["Tensor", Scalar, "NumPyValue"]
 Axes: TypeAlias = int | Sequence[int] | None
+
+
+MAX_AXES = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32
+"""As many as NumPy has, in whose arrays values leave."""
+MAX_ELEMENTS = (1 << 63) - 1
+"""Indices are int64."""
 
 
 class _GradMode(threading.local):
@@ -60,18 +67,43 @@ def like(value: Scalar, node: Node) -> Node:
     return g.const(value, node.shape, node.dtype)
 
 
-def as_tensor(value: Operand, on: Tensor) -> Tensor:
+def as_tensor(value: Operand, on: Tensor, name: str) -> Tensor:
     """`value` as a tensor on the device of `on`.
 
-    A Python number becomes a weakly typed constant.
+    A Python number becomes a weakly typed constant. Raises DTypeError for what is neither tensor
+    nor array nor number.
     """
     cls = type(on)
     if isinstance(value, cls):
         return value
     if isinstance(value, (bool, int, float)):
-        dtype = dt.of_scalar(value, on.dtype)
-        return cls._new(g.const(value, (), dtype), on.device)
-    return cls(value, device=on.device)
+        return cls._new(scalar(name, value, on.dtype, ()), on.device)
+    return made(name, value, on.device)
+
+
+def made(name: str, value: object, device: str | None) -> Tensor:
+    """A new tensor of `value`, for the operation `name`. Raises DTypeError."""
+    from frontend.tensor import Tensor
+
+    try:
+        return Tensor(value, device=device)
+    except DTypeError as error:
+        said = error.message.removeprefix("Tensor: ")
+        raise DTypeError(f"{name}: {said}", hint=error.hint) from None
+
+
+def tensors(name: str, values: Iterable[Operand]) -> list[Tensor]:
+    """Tensors, and what becomes one on the device of the first of them.
+
+    Raises DTypeError for what does not, OperationError if `values` is one tensor or no list.
+    """
+    from frontend.tensor import Tensor
+
+    if isinstance(values, (Tensor, str, np.ndarray)) or not isinstance(values, Iterable):
+        raise OperationError(f"{name}: takes a list of tensors, not a {type(values).__name__}")
+    listed = list(values)
+    device = next((v.device for v in listed if isinstance(v, Tensor)), None)
+    return [v if isinstance(v, Tensor) else made(name, v, device) for v in listed]
 
 
 def same_device(name: str, *tensors: Tensor) -> None:
@@ -91,10 +123,83 @@ def scalar(name: str, value: Scalar, dtype: DType, shape: Shape) -> Node:
     Raises OperationError if it does not fit.
     """
     own = dt.of_scalar(value, dtype)
-    if own.is_integer and not fits(value, own):
-        low, high = dt.limits(own)
-        raise OperationError(f"{name}: {value} is outside {own}, which holds {low} to {high}")
-    return g.const(value, shape, own)
+    return g.const(held(name, value, own), shape, own)
+
+
+def held(name: str, value: object, dtype: DType) -> Scalar:
+    """`value`, if it is a number that `dtype` can hold, fractions aside. Raises OperationError."""
+    number = real(name, "the value", value)
+    if dtype.is_float:
+        return number
+    if isinstance(number, float):
+        if not math.isfinite(number):
+            raise OperationError(f"{name}: {number} is no value of {dtype}")
+        if dtype.is_integer:
+            number = int(number)
+    if dtype.is_integer and not fits(number, dtype):
+        low, high = dt.limits(dtype)
+        raise OperationError(
+            f"{name}: {shown(number)} is outside {dtype}, which holds {low} to {high}"
+        )
+    return number
+
+
+# -- numbers that callers give
+
+
+def shown(value: object) -> str:
+    """A value from a caller, fit for a message."""
+    if isinstance(value, int) and abs(value) >> 128:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def real(name: str, what: str, value: object) -> Scalar:
+    """`value` as a Python number that a float can hold. Raises OperationError."""
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        value = value.item()
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int):
+        if abs(value) >> 1023:  # beyond float64
+            raise OperationError(f"{name}: {what}, {shown(value)}, is too large")
+        return value
+    raise OperationError(f"{name}: {what} is a number, not {_noun(value)}")
+
+
+def probability(name: str, what: str, value: object) -> Scalar:
+    """A number from 0 to 1. Raises OperationError."""
+    number = real(name, what, value)
+    if not 0 <= number <= 1:
+        raise OperationError(f"{name}: {what}, {number}, is not between 0 and 1")
+    return number
+
+
+def whole(name: str, what: str, value: object, low: int | None = None) -> int:
+    """`value` as an int of 64 bits, `low` at least. Raises OperationError."""
+    number = _index(value)
+    if number is None:
+        raise OperationError(f"{name}: {what} is a whole number, not {_noun(value)}")
+    if not -(1 << 63) <= number < 1 << 63:
+        raise OperationError(f"{name}: {what}, {shown(number)}, is beyond 64 bits")
+    if low is not None and number < low:
+        raise OperationError(f"{name}: {what}, {number}, is less than {low}")
+    return number
+
+
+def _index(value: Any) -> int | None:
+    """`value` as an int; None if it is no whole number."""
+    if not hasattr(value, "__index__"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several
+        return None
+
+
+def _noun(value: object) -> str:
+    return shown(value) if isinstance(value, (str, int, float)) else f"a {type(value).__name__}"
 
 
 def fits(value: Scalar, dtype: DType) -> bool:
@@ -158,12 +263,11 @@ def broadcast_to(node: Node, shape: Shape) -> Node:
 
 def normal_axis(name: str, axis: SupportsIndex, ndim: int) -> int:
     """`axis` counted from 0. Raises AxisError."""
-    try:
-        number = operator.index(axis)
-    except TypeError:
-        raise AxisError(f"{name}: an axis is an integer, not {axis!r}") from None
+    number = _index(axis)
+    if number is None:
+        raise AxisError(f"{name}: an axis is an integer, not {_noun(axis)}")
     if not -ndim <= number < ndim:
-        raise AxisError(f"{name}: axis {number} is outside a tensor of {ndim} axes")
+        raise AxisError(f"{name}: axis {shown(number)} is outside a tensor of {ndim} axes")
     return number % ndim
 
 
@@ -183,10 +287,15 @@ def as_shape(name: str, shape: tuple[Any, ...]) -> Shape:
     """What a caller gave as `f(2, 3)` or `f((2, 3))`, as a tuple of ints. Raises ShapeError."""
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
         shape = tuple(shape[0])
-    try:
-        return tuple(operator.index(n) for n in shape)
-    except TypeError:
-        raise ShapeError(f"{name}: a shape is made of integers, not {shape}") from None
+    out: list[int] = []
+    for extent in shape:
+        number = _index(extent)
+        if number is None:
+            raise ShapeError(f"{name}: a shape is made of integers, not {shown(shape)}")
+        out.append(number)
+    if math.prod(out) > MAX_ELEMENTS or max(out, default=0) > MAX_ELEMENTS:
+        raise ShapeError(f"{name}: shape {shown(out)} has more than 2**63 - 1 elements")
+    return tuple(out)
 
 
 def checked_shape(name: str, shape: tuple[Any, ...]) -> Shape:
@@ -202,8 +311,8 @@ def per_axis(name: str, what: str, value: int | Sequence[int], count: int) -> tu
     if isinstance(value, (tuple, list)):
         if len(value) != count:
             raise ShapeError(f"{name}: {what} {tuple(value)} should have {count} numbers")
-        return tuple(operator.index(v) for v in value)
-    return (operator.index(value),) * count  # type: ignore[arg-type]  # a Sequence that is none
+        return tuple(whole(name, what, v) for v in value)
+    return (whole(name, what, value),) * count
 
 
 # -- small compositions that several files use

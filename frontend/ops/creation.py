@@ -6,6 +6,7 @@ float32 for real values and int64 for whole ones; `device` to the default device
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from frontend import dtype as dt
@@ -13,7 +14,8 @@ from frontend.dtype import DType
 from frontend.graph import node as g
 from frontend.graph.node import Node, Op
 from frontend.ops import common as c
-from frontend.ops.common import Scalar
+from frontend.ops import indexing
+from frontend.ops.common import Operand, Scalar
 from rawgpu.errors import DTypeError, OperationError, ShapeError
 
 if TYPE_CHECKING:
@@ -34,40 +36,44 @@ def full(
     requires_grad: bool = False,
 ) -> Tensor:
     """A tensor of `shape` filled with `value`, whose own kind gives the dtype if none is named."""
-    kind = dt.of(type(value)) if dtype is None else dt.of(dtype)
-    node = c.full(value, c.checked_shape("full", (shape,)), kind)
+    number = c.real("full", "the value", value)
+    kind = dt.of(type(number)) if dtype is None else dt.of(dtype)
+    node = c.full(c.held("full", number, kind), c.checked_shape("full", (shape,)), kind)
     return _tensor(node, device, requires_grad)
 
 
 def zeros(
     *shape: Any,
-    dtype: object = dt.DEFAULT_FLOAT,
+    dtype: object | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Zeros of `shape`, given as numbers or one tuple."""
-    return full(c.checked_shape("zeros", shape), 0, dtype, device, requires_grad)
+    kind = dt.chosen(dtype, dt.DEFAULT_FLOAT)
+    return full(c.checked_shape("zeros", shape), 0, kind, device, requires_grad)
 
 
 def ones(
     *shape: Any,
-    dtype: object = dt.DEFAULT_FLOAT,
+    dtype: object | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Ones of `shape`, given as numbers or one tuple."""
-    return full(c.checked_shape("ones", shape), 1, dtype, device, requires_grad)
+    kind = dt.chosen(dtype, dt.DEFAULT_FLOAT)
+    return full(c.checked_shape("ones", shape), 1, kind, device, requires_grad)
 
 
-def empty(*shape: Any, dtype: object = dt.DEFAULT_FLOAT, device: str | None = None) -> Tensor:
+def empty(*shape: Any, dtype: object | None = None, device: str | None = None) -> Tensor:
     """The same as `zeros`: a tensor is a value, and no value is unknown."""
-    return full(c.checked_shape("empty", shape), 0, dtype, device)
+    kind = dt.chosen(dtype, dt.DEFAULT_FLOAT)
+    return full(c.checked_shape("empty", shape), 0, kind, device)
 
 
 def full_like(x: Tensor, value: Scalar, dtype: object | None = None) -> Tensor:
     """A tensor of x's shape and device, and dtype unless another is named, filled with `value`."""
     kind = x.dtype if dtype is None else dt.of(dtype)
-    return c.new(c.full(value, x.shape, kind), x.device)
+    return c.new(c.full(c.held("full_like", value, kind), x.shape, kind), x.device)
 
 
 def zeros_like(x: Tensor, dtype: object | None = None) -> Tensor:
@@ -93,6 +99,10 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    start, stop = (c.real("arange", "a bound", v) for v in (start, stop))
+    step = c.real("arange", "the step", step)
+    if not all(math.isfinite(v) for v in (start, stop, step)):
+        raise OperationError(f"arange: {start} to {stop} by {step} has no end")
     if step == 0:
         raise OperationError("arange: a step of 0 never ends")
     whole = all(isinstance(v, int) for v in (start, stop, step))
@@ -103,6 +113,11 @@ def arange(
     if kind is dt.bool_:
         raise DTypeError("arange: not defined for bool")
     count = _count(start, stop, step)
+    if count > c.MAX_ELEMENTS:
+        raise ShapeError(f"arange: {start} to {stop} by {step} are more than 2**63 - 1 elements")
+    if kind.is_integer and count:
+        for value in (start, start + (count - 1) * step):
+            c.held("arange", value, kind)
     return _tensor(_ramp(count, start, step, kind), device)
 
 
@@ -110,6 +125,8 @@ def _count(start: int | float, stop: int | float, step: int | float) -> int:
     if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
         return max(-((start - stop) // step), 0)
     exact = (stop - start) / step
+    if not math.isfinite(exact):
+        return c.MAX_ELEMENTS + 1
     return max(int(exact) + (exact > int(exact)), 0)
 
 
@@ -127,13 +144,14 @@ def linspace(
     start: float,
     stop: float,
     count: int,
-    dtype: object = dt.DEFAULT_FLOAT,
+    dtype: object | None = None,
     device: str | None = None,
     *,
     endpoint: bool = True,
 ) -> Tensor:
     """`count` numbers from `start` to `stop`, both met exactly, or without it if not `endpoint`."""
-    kind = dt.of(dtype)
+    kind = dt.chosen(dtype, dt.DEFAULT_FLOAT)
+    start, stop = (c.real("linspace", "an end", v) for v in (start, stop))
     (count,) = c.checked_shape("linspace", (count,))
     c.needs_float("linspace", kind)
     gaps = count - 1 if endpoint else count
@@ -154,22 +172,29 @@ def eye(
     rows: int,
     columns: int | None = None,
     offset: int = 0,
-    dtype: object = dt.DEFAULT_FLOAT,
+    dtype: object | None = None,
     device: str | None = None,
 ) -> Tensor:
     """Ones where column - row is `offset`, zeros elsewhere; square unless `columns` is given."""
     shape = c.checked_shape("eye", (rows, rows if columns is None else columns))
+    offset = max(min(c.whole("eye", "the offset", offset), shape[1]), -shape[0])
     row, column = g.iota(shape, 0, dt.int64), g.iota(shape, 1, dt.int64)
     here = g.binary(Op.EQ, column, g.binary(Op.ADD, row, c.like(offset, row)))
-    return _tensor(g.cast(here, dt.of(dtype)), device)
+    return _tensor(g.cast(here, dt.chosen(dtype, dt.DEFAULT_FLOAT)), device)
 
 
-def one_hot(x: Tensor, classes: int, dtype: object = dt.DEFAULT_FLOAT) -> Tensor:
-    """1 at each index of x along a new last axis of `classes`, else 0; outside none."""
-    c.needs_integer("one_hot", x.dtype)
+def one_hot(x: Operand, classes: int, dtype: object | None = None) -> Tensor:
+    """1 at each index of x along a new last axis of `classes`, else 0.
+
+    An index outside gives zeros in a tensor, and IndexOutOfRange in a list or an array.
+    """
+    classes = c.whole("one_hot", "the number of classes", classes)
     if classes < 0:
         raise ShapeError(f"one_hot: {classes} classes")
+    x = indexing.index_tensor("one_hot", x, None, classes, low=0)
+    c.needs_integer("one_hot", x.dtype)
     shape = (*x.shape, classes)
     index = g.expand(g.cast(c.insert_axis(x.node, x.ndim), dt.int64), shape)
     place = g.iota(shape, x.ndim, dt.int64)
-    return x._derive(g.cast(g.binary(Op.EQ, index, place), dt.of(dtype)))
+    kind = dt.chosen(dtype, dt.DEFAULT_FLOAT)
+    return x._derive(g.cast(g.binary(Op.EQ, index, place), kind))

@@ -159,8 +159,9 @@ def nan_to_num(
     if not node.dtype.is_float:
         return x
     high = largest_finite(node.dtype)
-    above = c.like(high if posinf is None else posinf, node)
-    below = c.like(-high if neginf is None else neginf, node)
+    nan = c.real("nan_to_num", "nan", nan)
+    above = c.like(high if posinf is None else c.real("nan_to_num", "posinf", posinf), node)
+    below = c.like(-high if neginf is None else c.real("nan_to_num", "neginf", neginf), node)
     out = g.where(g.binary(Op.NE, node, node), c.like(nan, node), node)
     out = g.where(g.binary(Op.EQ, node, c.like(math.inf, node)), above, out)
     return x._derive(g.where(g.binary(Op.EQ, node, c.like(-math.inf, node)), below, out))
@@ -254,5 +255,5 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def hardtanh(x: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
-    """X limited to [low, high]."""
-    return x.clip(low, high)
+    """X limited to [low, high]; its derivative at both is 0."""
+    return (x <= low).where(low, (x >= high).where(high, x))

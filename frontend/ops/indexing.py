@@ -154,7 +154,7 @@ def _index_array(item: Any, name: str) -> Array:
     if array.size == 0 and isinstance(item, (list, tuple)):
         return array.astype(np.int64)
     if array.dtype.kind not in "iub":
-        raise DTypeError(f"{name}: an index is of integers or bool, not {item!r}")
+        raise DTypeError(f"{name}: an index is of integers or bool, not {c.shown(item)}")
     return array
 
 
@@ -172,7 +172,7 @@ def checked(index: int, axis: int, shape: Shape, name: str) -> int:
     extent = shape[axis]
     if not -extent <= index < extent:
         raise IndexOutOfRange(
-            f"{name}: index {index} is outside axis {axis} of extent {extent} of {shape}"
+            f"{name}: index {c.shown(index)} is outside axis {axis} of extent {extent} of {shape}"
         )
     return index % extent
 
@@ -186,6 +186,34 @@ def _selection(x: Tensor, item: Any, axis: int, name: str) -> Selection:
         array = np.array(flat, np.int64).reshape(item.shape)
         return Selection(axis, type(x)(array, device=x.device).node, checked=True)
     return Selection(axis, wrap_negative(item.node, x.shape[axis]), checked=False)
+
+
+def index_tensor(
+    name: str,
+    indices: Any,
+    device: str | None,
+    extent: int,
+    *,
+    low: int | None = None,
+    spared: int | None = None,
+) -> Tensor:
+    """Indices of an axis of `extent` as a tensor; those known on the host are checked.
+
+    `low` is the least that is allowed, -extent unless it is given; `spared` is allowed too. Raises
+    IndexOutOfRange, DTypeError.
+    """
+    from frontend.tensor import Tensor
+
+    if isinstance(indices, Tensor):
+        return indices
+    array = _index_array(indices, name)
+    if array.dtype.kind == "b":
+        raise DTypeError(f"{name}: takes indices, not bool")
+    first = -extent if low is None else low
+    for index in array.ravel().tolist():
+        if not first <= index < extent and index != spared:
+            raise IndexOutOfRange(f"{name}: index {index} is outside an axis of extent {extent}")
+    return Tensor(array, device=device)
 
 
 def wrap_negative(index: Node, extent: int) -> Node:
@@ -272,7 +300,7 @@ def setitem(x: Tensor, key: Any, value: Operand) -> None:
 
 def with_item(x: Tensor, key: Any, value: Operand) -> Tensor:
     """A tensor like x with x[key] = value."""
-    other = value if isinstance(value, type(x)) else type(x)(value, device=x.device)
+    other = value if isinstance(value, type(x)) else c.made("setitem", value, x.device)
     c.same_device("setitem", x, other)
     if _is_mask(key) and other.size == 1:
         return _fill_mask(x, key, other)
@@ -371,7 +399,8 @@ def index_select(x: Tensor, axis: int, index: Any) -> Tensor:
 
 def take_along_axis(x: Tensor, indices: Any, axis: int = -1) -> Tensor:
     """out[i] = x[i with i[axis] := indices[i]], x and indices broadcast on the other axes."""
-    index = indices if isinstance(indices, type(x)) else type(x)(indices, device=x.device)
+    axis = c.normal_axis("take_along_axis", axis, x.ndim)
+    index = index_tensor("take_along_axis", indices, x.device, x.shape[axis])
     axis = _along("take_along_axis", x, index, axis)
     others = c.broadcast_shapes(
         "take_along_axis", _without(x.shape, axis), _without(index.shape, axis)
@@ -381,11 +410,13 @@ def take_along_axis(x: Tensor, indices: Any, axis: int = -1) -> Tensor:
     return x._derive(g.gather(data, wrap_negative(wide, x.shape[axis]), axis), index)
 
 
-def gather(x: Tensor, axis: int, index: Tensor) -> Tensor:
+def gather(x: Tensor, axis: int, index: Any) -> Tensor:
     """out[i] = x[i with i[axis] := index[i]].
 
     Beside `axis`, index may be smaller than x, as in torch.
     """
+    axis = c.normal_axis("gather", axis, x.ndim)
+    index = index_tensor("gather", index, x.device, x.shape[axis])
     axis = _along("gather", x, index, axis)
     data = x.node
     for a, (have, want) in enumerate(zip(x.shape, index.shape, strict=True)):
@@ -395,7 +426,7 @@ def gather(x: Tensor, axis: int, index: Tensor) -> Tensor:
     return x._derive(g.gather(data, wrap_negative(index.node, x.shape[axis]), axis), index)
 
 
-def scatter(x: Tensor, axis: int, index: Tensor, source: Operand) -> Tensor:
+def scatter(x: Tensor, axis: int, index: Any, source: Operand) -> Tensor:
     """x with out[i with i[axis] := index[i]] = source[i].
 
     Of several for one place the last stays.
@@ -403,16 +434,18 @@ def scatter(x: Tensor, axis: int, index: Tensor, source: Operand) -> Tensor:
     return _scatter(x, axis, index, source, "scatter", add=False)
 
 
-def scatter_add(x: Tensor, axis: int, index: Tensor, source: Operand) -> Tensor:
+def scatter_add(x: Tensor, axis: int, index: Any, source: Operand) -> Tensor:
     """x with out[i with i[axis] := index[i]] += source[i], in the order of i."""
     return _scatter(x, axis, index, source, "scatter_add", add=True)
 
 
 def _scatter(
-    x: Tensor, axis: int, index: Tensor, source: Operand, name: str, *, add: bool
+    x: Tensor, axis: int, indices: Any, source: Operand, name: str, *, add: bool
 ) -> Tensor:
+    axis = c.normal_axis(name, axis, x.ndim)
+    index = index_tensor(name, indices, x.device, x.shape[axis])
     axis = _along(name, x, index, axis)
-    other = source if isinstance(source, type(x)) else type(x)(source, device=x.device)
+    other = c.as_tensor(source, x, name)
     c.same_device(name, x, other)
     updates = g.cast(other.node, x.dtype)
     if updates.ndim == 0:
@@ -433,9 +466,11 @@ def _scatter(
     return x._derive(g.scatter(x.node, where, updates, axis, add=add), other)
 
 
-def index_add(x: Tensor, axis: int, index: Tensor, source: Tensor) -> Tensor:
+def index_add(x: Tensor, axis: int, index: Any, source: Operand) -> Tensor:
     """x with slice `index[i]` of `axis` increased by slice i of `source`."""
     axis = c.normal_axis("index_add", axis, x.ndim)
+    index = index_tensor("index_add", index, x.device, x.shape[axis])
+    source = c.as_tensor(source, x, "index_add")
     _needs_index("index_add", index)
     c.same_device("index_add", x, index, source)
     want = tuple(index.size if i == axis else n for i, n in enumerate(x.shape))
@@ -490,8 +525,9 @@ def _flat_nonzero(x: Tensor) -> Tensor:
     return x._new(found, x.device).realize()
 
 
-def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+def masked_select(x: Tensor, mask: Operand) -> Tensor:
     """The elements of x where `mask` holds, as a vector; both broadcast. Realises their count."""
+    mask = c.as_tensor(mask, x, "masked_select")
     if mask.dtype is not dt.bool_:
         raise DTypeError(f"masked_select: the mask is {mask.dtype}, not bool")
     shape = c.broadcast_shapes("masked_select", x.shape, mask.shape)

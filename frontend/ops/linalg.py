@@ -17,7 +17,7 @@ from frontend.graph.node import Node, Op
 from frontend.ops import arithmetic, movement
 from frontend.ops import common as c
 from frontend.ops.common import Operand
-from rawgpu.errors import OperationError, ShapeError
+from rawgpu.errors import AxisError, OperationError, ShapeError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -38,7 +38,7 @@ def contract(a: Node, b: Node, count: int, dtype: DType) -> Node:
 
 
 def _pair(name: str, x: Tensor, y: Operand) -> tuple[Node, Node, DType, Tensor]:
-    other = c.as_tensor(y, x)
+    other = c.as_tensor(y, x, name)
     c.same_device(name, x, other)
     a, b = c.widen_fp8(x.node), c.widen_fp8(other.node)
     dtype = arithmetic.common_dtype(name, a.dtype, b.dtype)
@@ -78,11 +78,12 @@ def matmul(x: Tensor, y: Operand) -> Tensor:
 
 def rmatmul(x: Tensor, y: Operand) -> Tensor:
     """Y @ x."""
-    return matmul(c.as_tensor(y, x), x)
+    return matmul(c.as_tensor(y, x, "matmul"), x)
 
 
-def dot(x: Tensor, y: Tensor) -> Tensor:
+def dot(x: Tensor, y: Operand) -> Tensor:
     """The sum of products of two vectors. Raises ShapeError for other shapes."""
+    y = c.as_tensor(y, x, "dot")
     if x.ndim != 1 or y.ndim != 1:
         raise ShapeError(f"dot: takes vectors, not {x.shape} and {y.shape}")
     return matmul(x, y)
@@ -93,8 +94,9 @@ def vecdot(x: Tensor, y: Tensor, axis: int = -1) -> Tensor:
     return (x * y).sum(axis, dtype=arithmetic.common_dtype("vecdot", x.dtype, y.dtype))
 
 
-def outer(x: Tensor, y: Tensor) -> Tensor:
+def outer(x: Tensor, y: Operand) -> Tensor:
     """Every product of an element of x and one of y, both flattened: shape (x.size, y.size)."""
+    y = c.as_tensor(y, x, "outer")
     return movement.reshape(x, x.size, 1) * movement.reshape(y, 1, y.size)
 
 
@@ -103,16 +105,22 @@ def trace(x: Tensor, offset: int = 0) -> Tensor:
     return movement.diagonal(x, offset).sum(-1)
 
 
-def tensordot(x: Tensor, y: Tensor, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+def tensordot(
+    x: Operand, y: Operand, axes: int | tuple[Sequence[int], Sequence[int]] = 2
+) -> Tensor:
     """Contract x's last `axes` axes with y's first, or the two lists of axes named."""
-    if isinstance(axes, int):
+    x, y = c.tensors("tensordot", [x, y])
+    if not isinstance(axes, (tuple, list)):
+        axes = c.whole("tensordot", "axes", axes)
         if not 0 <= axes <= min(x.ndim, y.ndim):
             raise ShapeError(f"tensordot: {axes} axes of shapes {x.shape} and {y.shape}")
         left, right = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
     else:
-        left = c.normal_axes("tensordot", tuple(axes[0]), x.ndim)
-        right = c.normal_axes("tensordot", tuple(axes[1]), y.ndim)
-    if [x.shape[i] for i in left] != [y.shape[i] for i in right]:
+        if len(axes) != 2:
+            raise AxisError(f"tensordot: axes {c.shown(axes)} are not two lists of them")
+        left = c.normal_axes("tensordot", _listed(axes[0]), x.ndim)
+        right = c.normal_axes("tensordot", _listed(axes[1]), y.ndim)
+    if len(left) != len(right) or [x.shape[i] for i in left] != [y.shape[i] for i in right]:
         raise ShapeError(
             f"tensordot: axes {left} of {x.shape} and {right} of {y.shape} differ in extent"
         )
@@ -124,8 +132,13 @@ def tensordot(x: Tensor, y: Tensor, axes: int | tuple[Sequence[int], Sequence[in
     return _einsum([x, y], [on_x, on_y], out)
 
 
-def kron(x: Tensor, y: Tensor) -> Tensor:
+def _listed(axes: int | Sequence[int]) -> tuple[int, ...]:
+    return tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)  # type: ignore[return-value]
+
+
+def kron(x: Tensor, y: Operand) -> Tensor:
     """The Kronecker product of two tensors of the same rank."""
+    y = c.as_tensor(y, x, "kron")
     if x.ndim != y.ndim:
         raise ShapeError(f"kron: ranks of {x.shape} and {y.shape} differ")
     wide_x = movement.reshape(x, tuple(n for extent in x.shape for n in (extent, 1)))
@@ -139,7 +152,7 @@ def kron(x: Tensor, y: Tensor) -> Tensor:
 Labels = list[int]
 
 
-def einsum(subscripts: str, *tensors: Tensor) -> Tensor:
+def einsum(subscripts: str, *tensors: Operand) -> Tensor:
     """Einstein's sum: "ij,jk->ik".
 
     Any number of operands, repeated letters, and "..." for broadcast axes.
@@ -147,8 +160,11 @@ def einsum(subscripts: str, *tensors: Tensor) -> Tensor:
     Without "->" the result has the letters that occur once, in alphabetical order. Operands are
     contracted from left to right. Raises OperationError or ShapeError with the subscripts at fault.
     """
-    inputs, output = _parse(subscripts, [t.ndim for t in tensors])
-    return _einsum(list(tensors), inputs, output, subscripts)
+    if not isinstance(subscripts, str):
+        raise OperationError(f"einsum: subscripts are text, not a {type(subscripts).__name__}")
+    listed = c.tensors("einsum", tensors)
+    inputs, output = _parse(subscripts, [t.ndim for t in listed])
+    return _einsum(listed, inputs, output, subscripts)
 
 
 def _parse(subscripts: str, ranks: list[int]) -> tuple[list[Labels], Labels]:

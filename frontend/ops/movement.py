@@ -14,7 +14,7 @@ from frontend.graph import node as g
 from frontend.graph.node import Node, Op, Shape
 from frontend.ops import arithmetic
 from frontend.ops import common as c
-from frontend.ops.common import Axes, Scalar
+from frontend.ops.common import Axes, Operand, Scalar
 from rawgpu.errors import AxisError, DTypeError, OperationError, ShapeError
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def flatten(x: Tensor, start: int = 0, end: int = -1) -> Tensor:
 def unflatten(x: Tensor, axis: int, shape: Sequence[int]) -> Tensor:
     """`axis` split into `shape`, of which one extent may be -1."""
     axis = c.normal_axis("unflatten", axis, x.ndim)
-    part = reshape(x._derive(c.full(0, (x.shape[axis],), x.dtype)), tuple(shape)).shape
+    extents = c.as_shape("unflatten", (shape,))
+    part = reshape(x._derive(c.full(0, (x.shape[axis],), x.dtype)), extents).shape
     return reshape(x, (*x.shape[:axis], *part, *x.shape[axis + 1 :]))
 
 
@@ -168,12 +169,14 @@ def roll(x: Tensor, shift: int | Sequence[int], axis: Axes = None) -> Tensor:
 
     None rolls the flattened tensor.
     """
+    several = isinstance(shift, (tuple, list))
     if axis is None:
-        if not isinstance(shift, int):
+        if several:
             raise OperationError("roll: several shifts need their axes")
         return reshape(roll(flatten(x), shift, 0), x.shape)
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+    axes: Sequence[Any] = axis if isinstance(axis, (tuple, list)) else (axis,)
+    listed: Sequence[Any] = shift if several else (shift,) * len(axes)  # type: ignore[assignment]
+    shifts = [c.whole("roll", "a shift", by) for by in listed]
     if len(shifts) != len(axes):
         raise OperationError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     node = x.node
@@ -217,20 +220,21 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
 # -- joining and splitting
 
 
-def concat(tensors: Sequence[Tensor], axis: int | None = 0) -> Tensor:
+def concat(tensors: Sequence[Operand], axis: int | None = 0) -> Tensor:
     """Joined along `axis`; None joins flattened tensors.
 
-    Dtypes are promoted; other extents must agree.
+    Dtypes are promoted; other extents must agree. Arrays among the tensors are copied to them.
     """
-    if not tensors:
+    parts = c.tensors("concat", tensors)
+    if not parts:
         raise OperationError("concat: needs at least one tensor")
     if axis is None:
-        return concat([flatten(t) for t in tensors], 0)
-    first = tensors[0]
+        return concat([flatten(t) for t in parts], 0)
+    first = parts[0]
     axis = c.normal_axis("concat", axis, first.ndim)
-    c.same_device("concat", *tensors)
+    c.same_device("concat", *parts)
     dtype = first.dtype
-    for tensor in tensors[1:]:
+    for tensor in parts[1:]:
         same = tensor.ndim == first.ndim and all(
             i == axis or a == b
             for i, (a, b) in enumerate(zip(tensor.shape, first.shape, strict=True))
@@ -238,31 +242,34 @@ def concat(tensors: Sequence[Tensor], axis: int | None = 0) -> Tensor:
         if not same:
             raise ShapeError(f"concat: {first.shape} and {tensor.shape} differ beside axis {axis}")
         dtype = arithmetic.common_dtype("concat", dtype, tensor.dtype)
-    parts = [g.cast(t.node, dtype) for t in tensors]
-    return first._derive(g.concat(parts, axis), *tensors[1:])
+    nodes = [g.cast(t.node, dtype) for t in parts]
+    return first._derive(g.concat(nodes, axis), *parts[1:])
 
 
-def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
     """Joined along a new axis at `axis`; all shapes are the same. Raises ShapeError."""
-    if not tensors:
+    parts = c.tensors("stack", tensors)
+    if not parts:
         raise OperationError("stack: needs at least one tensor")
-    first = tensors[0]
-    for tensor in tensors:
+    first = parts[0]
+    for tensor in parts:
         if tensor.shape != first.shape:
             raise ShapeError(f"stack: shapes {first.shape} and {tensor.shape} differ")
     axis = c.normal_axis("stack", axis, first.ndim + 1)
-    return concat([expand_dims(t, axis) for t in tensors], axis)
+    return concat([expand_dims(t, axis) for t in parts], axis)
 
 
 def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """Parts along `axis`, of `sizes` elements each (the last may be short) or as listed."""
     axis = c.normal_axis("split", axis, x.ndim)
     extent = x.shape[axis]
-    if isinstance(sizes, int):
-        if sizes <= 0:
-            raise ShapeError(f"split: parts of {sizes} elements")
-        sizes = [min(sizes, extent - start) for start in range(0, max(extent, 1), sizes)]
-    elif sum(sizes) != extent or any(n < 0 for n in sizes):
+    if not isinstance(sizes, (tuple, list)):
+        size = c.whole("split", "a part's size", sizes)
+        if size <= 0:
+            raise ShapeError(f"split: parts of {size} elements")
+        sizes = [min(size, extent - start) for start in range(0, max(extent, 1), size)]
+    sizes = [c.whole("split", "a part's size", n) for n in sizes]
+    if sum(sizes) != extent or any(n < 0 for n in sizes):
         raise ShapeError(f"split: sizes {list(sizes)} do not add up to axis {axis} of {x.shape}")
     parts, start = [], 0
     for size in sizes:
@@ -273,6 +280,7 @@ def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0) -> list[Tensor]:
 
 def chunk(x: Tensor, count: int, axis: int = 0) -> list[Tensor]:
     """At most `count` parts of equal size along `axis`; the last may be short."""
+    count = c.whole("chunk", "the number of parts", count)
     if count <= 0:
         raise ShapeError(f"chunk: {count} parts")
     extent = x.shape[c.normal_axis("chunk", axis, x.ndim)]
@@ -302,10 +310,10 @@ def pad(
     "replicate") repeats it; "wrap" (or "circular") goes on from the other side. The last three add
     less than, or (wrap) at most, the axis's extent. Raises ShapeError.
     """
-    mode = MODE_ALIASES.get(mode, mode)
+    mode = MODE_ALIASES.get(mode, mode) if isinstance(mode, str) else mode
     if mode not in MODES:
         raise OperationError(f"pad: mode {mode!r} is none of {', '.join(MODES)}")
-    pairs = [(int(lo), int(hi)) for lo, hi in widths]
+    pairs = _width_pairs(widths)
     if len(pairs) > x.ndim:
         raise ShapeError(f"pad: {len(pairs)} pairs of widths for the {x.ndim} axes of {x.shape}")
     pairs = [(0, 0)] * (x.ndim - len(pairs)) + pairs
@@ -320,6 +328,16 @@ def pad(
         if lo or hi:
             node = _extend(node, axis, lo, hi, mode)
     return x._derive(node)
+
+
+def _width_pairs(widths: Any) -> list[tuple[int, int]]:
+    if not isinstance(widths, (tuple, list)) or not all(
+        isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in widths
+    ):
+        raise ShapeError(f"pad: widths are (before, after) pairs, not {c.shown(widths)}")
+    return [
+        (c.whole("pad", "a width", lo), c.whole("pad", "a width", hi)) for lo, hi in widths
+    ]
 
 
 def _crop(node: Node, pairs: Sequence[tuple[int, int]]) -> Node:
@@ -370,7 +388,9 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 def _triangle(x: Tensor, diagonal: int, name: str, *, lower: bool) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"{name}: {x.shape} has no two axes")
-    keep = band(x.shape[-2:], diagonal, lower=lower)
+    rows, columns = x.shape[-2:]
+    diagonal = c.whole(name, "the diagonal", diagonal)
+    keep = band((rows, columns), max(min(diagonal, columns), -rows), lower=lower)
     node = x.node
     return x._derive(g.where(c.broadcast_to(keep, node.shape), node, c.like(0, node)))
 
@@ -388,6 +408,7 @@ def diagonal(x: Tensor, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Te
     a, b = c.normal_axis("diagonal", axis1, x.ndim), c.normal_axis("diagonal", axis2, x.ndim)
     if a == b:
         raise AxisError(f"diagonal: both axes are axis {a}")
+    offset = c.whole("diagonal", "the offset", offset)
     others = [i for i in range(x.ndim) if i not in (a, b)]
     node = g.permute(x.node, [*others, a, b])
     rows, columns = node.shape[-2:]
@@ -416,10 +437,11 @@ def diag(x: Tensor) -> Tensor:
     return x._derive(g.reshape(c.pad_with(x.node, [(0, n, 0)]), (n, n)))
 
 
-def meshgrid(*vectors: Tensor, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*tensors: Operand, indexing: str = "xy") -> list[Tensor]:
     """Coordinate tensors of the grid that the vectors span; "xy" exchanges the first two axes."""
     if indexing not in ("xy", "ij"):
         raise OperationError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}")
+    vectors = c.tensors("meshgrid", tensors)
     if any(v.ndim > 1 for v in vectors):
         raise ShapeError(f"meshgrid: takes vectors, not {[v.shape for v in vectors]}")
     count = len(vectors)

@@ -109,7 +109,7 @@ def argmin(x: Tensor, axis: int | None = None, *, keepdims: bool = False) -> Ten
 def _place(x: Tensor, op: Op, axis: int | None, keepdims: bool) -> Tensor:
     name = op.name.lower()
     node = c.widen_fp8(x.node)
-    axes = c.normal_axes(name, axis, x.ndim)
+    axes = tuple(range(x.ndim)) if axis is None else (c.normal_axis(name, axis, x.ndim),)
     c.identity_shape(name, x.shape, axes)
     if axis is None:
         found = g.reduce(op, g.reshape(node, (node.size,)), (0,))
@@ -140,6 +140,7 @@ def _mean(node: Node, axes: tuple[int, ...]) -> Node:
 
 def var(x: Tensor, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """Variance: squared distances from the mean, over the count less `correction`."""
+    correction = c.real("var", "the correction", correction)
     axes = c.normal_axes("var", axis, x.ndim)
     node = c.to_float(x.node)
     return _kept(x, _var(node, axes, correction), axes, keepdims)
@@ -155,8 +156,15 @@ def _var(node: Node, axes: tuple[int, ...], correction: float) -> Node:
 
 
 def std(x: Tensor, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The square root of `var`."""
-    return var(x, axis, correction=correction, keepdims=keepdims).sqrt()
+    """The square root of `var`; its derivative where that is 0 is 0."""
+    return _root(var(x, axis, correction=correction, keepdims=keepdims), 2.0)
+
+
+def _root(x: Tensor, degree: float) -> Tensor:
+    """x ** (1 / degree), with the derivative 0 at 0, where the root has none."""
+    nothing = x == 0
+    some = nothing.where(1.0, x)
+    return nothing.where(0.0, some.sqrt() if degree == 2 else some ** (1.0 / degree))
 
 
 def norm(
@@ -168,8 +176,9 @@ def norm(
 ) -> Tensor:
     """The vector norm over `axis`: (sum |x|**ord) ** (1/ord).
 
-    Inf and -inf are max and min of |x|.
+    Inf and -inf are max and min of |x|. The derivative of a norm that is 0 is 0.
     """
+    ord = c.real("norm", "ord", ord)
     size = abs(x if x.dtype.is_float else x.astype(dt.DEFAULT_FLOAT))
     if ord == math.inf:
         return max(size, axis, keepdims=keepdims)
@@ -180,8 +189,10 @@ def norm(
     if ord == 1:
         return sum(size, axis, keepdims=keepdims)
     if ord == 2:
-        return sum(size * size, axis, keepdims=keepdims).sqrt()
-    return sum(size**ord, axis, keepdims=keepdims) ** (1.0 / ord)
+        return _root(sum(size * size, axis, keepdims=keepdims), 2.0)
+    if ord < 0:
+        return sum(size**ord, axis, keepdims=keepdims) ** (1.0 / ord)
+    return _root(sum(size**ord, axis, keepdims=keepdims), ord)
 
 
 # -- the softmax family

@@ -13,6 +13,7 @@ from frontend.graph import node as g
 from frontend.graph.node import Node, Op
 from frontend.ops import arithmetic, indexing, movement, reduce
 from frontend.ops import common as c
+from frontend.ops.common import Operand
 from rawgpu.errors import OperationError, ShapeError
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ def _order(x: Tensor, axis: int, descending: bool, name: str) -> Node:
 
 
 def topk(x: Tensor, count: int, axis: int = -1, *, largest: bool = True) -> ValuesIndices:
-    """The `count` largest (or smallest) elements along `axis`, in order.
+    """The `count` largest (or smallest) elements along `axis`, in the order that `sort` gives.
 
-    Raises ShapeError if too many.
+    So NaN comes last either way, and is taken only where there are too few others; `max` and `min`
+    of the same elements are NaN. Raises ShapeError if `count` is too many.
     """
+    count = c.whole("topk", "the count", count)
     axis = c.normal_axis("topk", axis, x.ndim)
     if not 0 <= count <= x.shape[axis]:
         raise ShapeError(
@@ -84,7 +87,7 @@ def unique(x: Tensor) -> Unique:
     return Unique(ordered[starts], movement.reshape(inverse, x.shape), ends - starts)
 
 
-def searchsorted(x: Tensor, values: Tensor, *, side: str = "left") -> Tensor:
+def searchsorted(x: Tensor, values: Operand, *, side: str = "left") -> Tensor:
     """Where to insert each of `values` into the sorted vector x so that it stays sorted, as int64.
 
     "left" gives the first such place, "right" the last.
@@ -93,6 +96,7 @@ def searchsorted(x: Tensor, values: Tensor, *, side: str = "left") -> Tensor:
         raise ShapeError(f"searchsorted: the sorted tensor is a vector, not {x.shape}")
     if side not in ("left", "right"):
         raise OperationError(f"searchsorted: side is 'left' or 'right', not {side!r}")
+    values = c.as_tensor(values, x, "searchsorted")
     c.same_device("searchsorted", x, values)
     dtype = arithmetic.common_dtype("searchsorted", x.dtype, values.dtype)
     wanted = g.reshape(g.cast(values.node, dtype), (values.size,))
@@ -111,8 +115,7 @@ def searchsorted(x: Tensor, values: Tensor, *, side: str = "left") -> Tensor:
 
 def quantile(x: Tensor, q: float, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The value that a share `q` of `axis` lies below, interpolated; NaN if an element is NaN."""
-    if not 0 <= q <= 1:
-        raise OperationError(f"quantile: {q} is not between 0 and 1")
+    q = c.probability("quantile", "q", q)
     flat = movement.flatten(x) if axis is None else x
     along = c.normal_axis("quantile", 0 if axis is None else axis, flat.ndim)
     n = flat.shape[along]
@@ -145,9 +148,12 @@ def bincount(x: Tensor, weights: Tensor | None = None, length: int | None = None
     realised.
     """
     c.needs_integer("bincount", x.dtype)
+    weights = None if weights is None else c.as_tensor(weights, x, "bincount")
     if x.ndim != 1 or (weights is not None and weights.shape != x.shape):
         raise ShapeError(f"bincount: takes vectors of one length, not {x.shape}")
-    if length is None:
+    if length is not None:
+        length = c.whole("bincount", "the length", length, 0)
+    else:
         length = int(x.max().item()) + 1 if x.size else 0
     if weights is None:
         weights = x._new(c.full(1, x.shape, dt.int64), x.device)

@@ -27,13 +27,13 @@ EXPANDED_LIMIT = 64.0
 """The same for a result much larger than all that it is made of."""
 
 
-def cost_of(node: Node) -> float:
-    """Rough operations for one element of one node."""
-    if node.op in _COST:
-        return _COST[node.op]
-    if node.op in FLOAT_UNARY:  # a polynomial
+def cost_of(op: Op) -> float:
+    """Rough operations for one element of a node."""
+    if op in _COST:
+        return _COST[op]
+    if op in FLOAT_UNARY:  # a polynomial
         return 8.0
-    return 0.0 if node.op in INDEX_MAPS or node.op in (Op.DETACH, Op.CONTIGUOUS) else 1.0
+    return 0.0 if op in INDEX_MAPS or op in (Op.DETACH, Op.CONTIGUOUS) else 1.0
 
 
 def folds(node: Node) -> bool:
@@ -124,5 +124,5 @@ def _inlined_cost(order: Sequence[Node], kept: set[Node]) -> dict[Node, float]:
             costs[node] = 1.0
             continue
         below = sum(1.0 if s in kept else costs[s] for s in node.src)
-        costs[node] = min(1000.0, cost_of(node) + below)
+        costs[node] = min(1000.0, cost_of(node.op) + below)
     return costs

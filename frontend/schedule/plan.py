@@ -25,7 +25,7 @@ from frontend.loops.heuristic import schedule
 from frontend.schedule import build as bd
 from frontend.schedule.group import Group, group
 from frontend.schedule.memory import Lifetime, place
-from frontend.schedule.partition import is_leaf, partition
+from frontend.schedule.partition import cost_of, is_leaf, partition
 from frontend.show import show
 from frontend.target import Target
 
@@ -389,5 +389,7 @@ def work_of(kernel: ln.Kernel) -> tuple[int, int]:
         if points > 4 * elements:  # a contraction: what is loaded is used many times
             ns += points * 0.02
         else:
-            ns += points * (0.02 * operations + 0.1 * loads)
+            effort = sum(cost_of(e.op) for e in expressions if isinstance(e, ex.Alu))
+            moved = 0.1 * loads + 0.05 * len(nest.stores if not nest.reduce else nest.inner)
+            ns += points * (0.03 * effort + 0.02 * len(nest.reductions) + moved)
     return flops, int(ns)

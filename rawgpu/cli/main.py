@@ -14,7 +14,9 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Protocol, cast
 
 from rawgpu.errors import RawGpuError
@@ -69,6 +71,23 @@ def usage() -> str:
     )
 
 
+def group_usage(word: str) -> str | None:
+    """What `rawgpu WORD --help` prints where WORD begins several commands; None where none."""
+    rows = {name: command for name, command in COMMANDS.items() if name.startswith(word + " ")}
+    if not rows:
+        return None
+    lines = [f"  {name:14}{command.help}" for name, command in rows.items()]
+    return "\n".join([f"usage: rawgpu {word} COMMAND [--json] [...]", "", *lines])
+
+
+def version() -> str:
+    """What `rawgpu --version` prints."""
+    try:
+        return f"rawgpu {metadata.version('rawgpu')}"
+    except metadata.PackageNotFoundError:
+        return "rawgpu, not installed as a package"
+
+
 def load(name: str) -> CommandModule:
     """The module of a command. An ImportError names a file of ours or a package that is missing."""
     return cast("CommandModule", importlib.import_module(COMMANDS[name].module))
@@ -95,25 +114,54 @@ def report(error: RawGpuError, *, as_json: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. 0: done; 1: it failed and said why; 2: the words were not understood."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0 if words else 2
-    found = find(words)
-    if found is None:
-        print(f"rawgpu: no command {' '.join(words[:2])!r}\n\n{usage()}", file=sys.stderr)
-        return 2
     try:
-        return execute(*found)
+        try:
+            code = _answer(words)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where a full disk can still be told
+        return code
     except RawGpuError as error:
         report(error, as_json="--json" in words)
         return 1
     except KeyboardInterrupt:
         print("\nrawgpu: stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader has gone, as `| head` does. Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone, as `| head` does
+        _discard_output()
         return 0
+    except OSError as error:
+        _discard_output()
+        print(f"rawgpu: {error}", file=sys.stderr)
+        return 1
+
+
+def _answer(words: list[str]) -> int:
+    """Do what the words ask for."""
+    helps = ("-h", "--help", "help")
+    if not words or words[0] in helps:
+        print(usage())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        print(version())
+        return 0
+    found = find(words)
+    if found is not None:
+        return execute(*found)
+    group = group_usage(words[0])
+    if group is not None and len(words) == 2 and words[1] in helps:
+        print(group)
+        return 0
+    print(f"rawgpu: no command {' '.join(words[:2])!r}\n\n{usage()}", file=sys.stderr)
+    return 2
+
+
+def _discard_output() -> None:
+    """What could not be written is gone; Python would complain once more at exit."""
+    with suppress(OSError, ValueError, AttributeError):  # a stream without a descriptor
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 if __name__ == "__main__":

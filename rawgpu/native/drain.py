@@ -4,6 +4,9 @@
 a signal not yet there ends the run, and the caller comes back later. `replay(run)` fills in bound
 addresses and starts at 0; one argument and no lock of Python's, because at 1 µs a replay each of
 those shows. The whole loop is guarded, so a copy from a bad address is caught as well.
+
+Neither looks for Python's pending signals: a Ctrl-C is delivered when the replay is over. To stop
+between packets would leave half of what a replay writes, and training steps write in place.
 """
 
 from __future__ import annotations
@@ -81,6 +84,7 @@ choose:
   br i1 %many, label %spread, label %single
 single:
   call void %target(ptr %source, i64 0, i64 %size)
+  call void @plain_flags()
   br label %launched
 spread:
   %outcome = call i64 @launch_many(ptr %context, ptr %pool, ptr %p)

@@ -24,6 +24,10 @@ SIGNALS = (system.SIGSEGV, system.SIGBUS, system.SIGILL, system.SIGTRAP, system.
 """LLVM's trap is an illegal instruction on x86-64 and a breakpoint on AArch64."""
 SA_SIGINFO, SA_ONSTACK = 0x4, 0x08000000
 SI_TKILL = -6
+X86_FLAGS = 0x40000 | 0x400 | 0x100
+"""AC, DF and TF, which no code of ours may meet set: accesses would fault, copies run backwards,
+each instruction trap. Kernels return to `plain_flags`, and faults land with them clear.
+"""
 ALT_STACK_BYTES = 128 << 10
 """AVX-512 and AMX state make the frame that the kernel pushes up to 11 KiB."""
 
@@ -39,6 +43,8 @@ class FaultFrame:
     trap: int | None
     esr_records: int | None
     """Start of the tagged records among which the syndrome register is."""
+    flags: int | None
+    """Where the processor's flags are, if some of them reach beyond the guarded code."""
     assembly: str
     source: str
 
@@ -84,6 +90,20 @@ guarded_landing:
     popq %rbp
     retq
     .size guarded_call, .-guarded_call
+    .globl plain_flags
+    .hidden plain_flags
+    .type plain_flags,@function
+plain_flags:
+    pushfq
+    testl $$$FLAGS, (%rsp)
+    jne .Lplain_reset
+    addq $$8, %rsp
+    retq
+.Lplain_reset:
+    andl $$~$FLAGS, (%rsp)
+    popfq
+    retq
+    .size plain_flags, .-plain_flags
 """
 
 AARCH64_GUARD = """
@@ -133,6 +153,13 @@ guarded_landing:
     ldp x29, x30, [sp], #176
     ret
     .size guarded_call, .-guarded_call
+    .globl plain_flags
+    .hidden plain_flags
+    .type plain_flags,@function
+    .p2align 2
+plain_flags:
+    ret
+    .size plain_flags, .-plain_flags
 """
 # fmt: on
 
@@ -143,6 +170,7 @@ FRAMES: dict[str, FaultFrame] = {
         error=40 + 8 * 19,  # gregs[REG_ERR]
         trap=40 + 8 * 20,  # gregs[REG_TRAPNO]
         esr_records=None,
+        flags=40 + 8 * 17,  # gregs[REG_EFL]
         assembly=X86_64_GUARD,
         source="glibc 2.36, sysdeps/unix/sysv/linux/x86/sys/ucontext.h; offsetof in the tests",
     ),
@@ -152,6 +180,7 @@ FRAMES: dict[str, FaultFrame] = {
         error=None,
         trap=None,
         esr_records=464,  # uc_mcontext.__reserved, 16-byte aligned
+        flags=None,
         assembly=AARCH64_GUARD,
         source="Linux 6.9, arch/arm64/include/uapi/asm/{ucontext,sigcontext}.h",
     ),
@@ -166,6 +195,7 @@ HANDLER = """
 @guarded_landing = external hidden global i8
 declare ptr @llvm.thread.pointer()
 declare hidden i64 @guarded_call(ptr, ptr)
+declare hidden void @plain_flags()
 
 define hidden ptr @find_active(ptr %thread) {
 entry:
@@ -196,6 +226,7 @@ none:
 
 define hidden void @on_fault(i32 %signal, ptr %info, ptr %frame) {
 entry:
+  call void @plain_flags()
   %thread = call ptr @llvm.thread.pointer()
   %context = call ptr @find_active(ptr %thread)
   %code.at = getelementptr i8, ptr %info, i64 8
@@ -241,6 +272,7 @@ land:
   %saved.at = getelementptr i8, ptr %context, i64 $CONTEXT.saved_sp
   %saved = load i64, ptr %saved.at
   store i64 %saved, ptr %sp.at
+  call void @plain_frame(ptr %frame)
   ret void
 }
 
@@ -313,6 +345,23 @@ define hidden i64 @frame_$NAME(ptr %frame) {
 }
 """
 
+# The landing must not run on with what the guarded code left in the flags.
+PLAIN_FRAME = """
+define hidden void @plain_frame(ptr %frame) {
+  %at = getelementptr i8, ptr %frame, i64 $OFFSET
+  %flags = load i64, ptr %at
+  %plain = and i64 %flags, $MASK
+  store i64 %plain, ptr %at
+  ret void
+}
+"""
+
+NO_FLAGS = """
+define hidden void @plain_frame(ptr %frame) {
+  ret void
+}
+"""
+
 # Records of {u32 magic, u32 size}; ESR_MAGIC holds the syndrome, magic 0 ends the list.
 ESR_SEARCH = """
 define hidden i64 @frame_error(ptr %frame) {
@@ -364,10 +413,14 @@ def handler_ir(machine: str) -> str:
     constants: dict[str, int | str] = {
         "PC": frame.pc, "SP": frame.sp, "SA_SIGINFO": SA_SIGINFO, "SI_TKILL": SI_TKILL,
         "SIGTRAP": system.SIGTRAP,
-        "MAX_CONTEXTS": MAX_CONTEXTS,
+        "MAX_CONTEXTS": MAX_CONTEXTS, "FLAGS": X86_FLAGS,
     }  # fmt: skip
     guard = expand(frame.assembly.replace("$$", "\0"), constants).replace("\0", "$$")
     text = _module_asm(guard) + expand(HANDLER, constants)
+    if frame.flags is None:
+        text += NO_FLAGS
+    else:
+        text += expand(PLAIN_FRAME, {"OFFSET": frame.flags, "MASK": ~X86_FLAGS})
     if frame.esr_records is not None:
         return text + expand(ESR_SEARCH, {"OFFSET": frame.esr_records})
     for name, offset in (("error", frame.error), ("trap", frame.trap)):

@@ -60,6 +60,7 @@ run:
   %past = icmp ugt i64 %most, %blocks
   %end = select i1 %past, i64 %blocks, i64 %most
   call void %target(ptr %arguments, i64 %begin, i64 %end)
+  call void @plain_flags()
   br label %head
 done:
   ret i64 $Outcome.DONE
@@ -133,6 +134,7 @@ probe:
   %first = call i64 @llvm.umax.i64(i64 %part, i64 1)
   %t0 = call i64 @now(ptr %pool)
   call void %target(ptr %arguments, i64 0, i64 %first)
+  call void @plain_flags()
   %t1 = call i64 @now(ptr %pool)
   %spent = sub i64 %t1, %t0
   %left = sub i64 %blocks, %first
@@ -154,6 +156,7 @@ lock:
 serial:
   %from = phi i64 [0, %entry], [%start, %decide], [%start, %lock]
   call void %target(ptr %arguments, i64 %from, i64 %blocks)
+  call void @plain_flags()
   ret i64 $Outcome.DONE
 publish:
   %job.target = getelementptr i8, ptr %pool, i64 $POOL.target

@@ -14,7 +14,7 @@ import platform
 import sys
 from typing import Any
 
-from rawgpu.errors import UnsupportedDevice
+from rawgpu.errors import OutOfMemory, UnsupportedDevice
 from rawgpu.native import _libc
 
 PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC = 0, 1, 2, 4
@@ -52,19 +52,33 @@ def page_up(size_bytes: int) -> int:
 
 
 def map_pages(size_bytes: int, protection: int, flags: int = 0) -> int:
-    """Anonymous private pages; raises OSError as the kernel does."""
+    """Anonymous private pages. Raises OutOfMemory, else OSError as the kernel does."""
     pointer = libc.mmap(
         ffi.NULL, size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0
     )
     address = int(ffi.cast("intptr_t", pointer))
     if address == -1:
-        raise OSError(ffi.errno, f"mmap of {size_bytes} bytes: {os.strerror(ffi.errno)}")
+        raise _refused("mmap", size_bytes, ffi.errno)
     return address
+
+
+def _refused(call: str, size_bytes: int, number: int) -> Exception:
+    """What says that the kernel refused. ENOMEM also means: too many mappings of the process."""
+    text = f"{call} of {size_bytes} bytes: {os.strerror(number)}"
+    if number != errno.ENOMEM:
+        return OSError(number, text)
+    return OutOfMemory(
+        text,
+        requested_bytes=size_bytes,
+        in_use_bytes=0,
+        hint="close programs that are no longer used, or raise vm.max_map_count: each program "
+        "takes three mappings",
+    )
 
 
 def protect_pages(address: int, size_bytes: int, protection: int) -> None:
     if libc.mprotect(ffi.cast("void *", address), size_bytes, protection):
-        raise OSError(ffi.errno, f"mprotect of {size_bytes} bytes: {os.strerror(ffi.errno)}")
+        raise _refused("mprotect", size_bytes, ffi.errno)
 
 
 def unmap_pages(address: int, size_bytes: int) -> None:

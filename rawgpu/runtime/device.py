@@ -17,13 +17,14 @@ def open_device(name: str | None = None) -> Device:
 
     Without a name: RAWGPU_DEVICE, or the first usable device. DeviceNotFound says which there are.
     """
-    wanted = (
-        name
-        or os.environ.get("RAWGPU_DEVICE")
-        or next(info.name for info in devices() if info.usable)
-    )
-    vendor, _, number = wanted.partition(":")
-    full = f"{vendor}:{number or 0}"
+    wanted: object = name
+    if wanted is None:
+        wanted = os.environ.get("RAWGPU_DEVICE") or next(
+            info.name for info in devices() if info.usable
+        )
+    text = wanted if isinstance(wanted, str) else ""
+    vendor, colon, number = text.partition(":")
+    full = f"{vendor}:{number if colon else 0}"
     module = driver(vendor) if vendor in VENDORS else None
     if module is not None:
         for info in module.discover():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -48,7 +49,7 @@ def test_random_allocations_never_overlap_and_all_comes_back() -> None:
         except Full:
             held.pop(0).release()
         spans = sorted((e.offset, e.offset + e.size_bytes) for e in held)
-        assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
     for extent in held:
         extent.release()
     assert arena.used_bytes == 0

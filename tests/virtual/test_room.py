@@ -28,7 +28,7 @@ def test_a_rooms_text() -> None:
 def test_an_unknown_gpu_or_kernel_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedDevice, match="gfx9999"):
         Room("gfx9999").__enter__()
-    with pytest.raises(UnsupportedDevice, match="no kernel '2.4'"):
+    with pytest.raises(UnsupportedDevice, match=r"no kernel '2\.4'"):
         Room("gfx1100", kernel="2.4").__enter__()
     assert current() is None
 

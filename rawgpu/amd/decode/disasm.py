@@ -15,6 +15,7 @@ from rawgpu.amd.spec.isa.decoder import Decoder, decoder_for
 from rawgpu.amd.spec.isa.machine import MachineInstruction
 from rawgpu.amd.spec.isa.notation import parse_operands
 from rawgpu.amd.spec.isa.operands import Operand
+from rawgpu.amd.spec.isa.spelling import SPELLINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,14 @@ class Printer:
     def __init__(self, family: str, *, wave: int = 32, true16: bool = True) -> None:
         self.decoder: Decoder = decoder_for(family, wave)
         self.family, self.wave = family, wave
-        self.lineage = self.decoder.lineage
-        self.true16 = true16 and "gfx11" in self.lineage
+        self.spelling = SPELLINGS[family]
+        self.true16 = true16 and self.spelling.true16
         self._hwregs = self._latest(names.HWREGS)
         self._messages = self._latest(names.MESSAGES)
         self._formats = self._latest(names.BUFFER_FORMATS)
 
     def _latest(self, tables: Mapping[str, Mapping[int, str]]) -> Mapping[int, str]:
-        return next((tables[g] for g in self.lineage if g in tables), {})
+        return next((tables[g] for g in self.decoder.lineage if g in tables), {})
 
     def text(self, instruction: MachineInstruction) -> str:
         """The instruction in LLVM's assembly."""
@@ -97,12 +98,12 @@ class Printer:
     def _hwreg(self, value: int) -> str:
         register, offset, size = value & 63, value >> 6 & 31, (value >> 11) + 1
         name = self._hwregs.get(register, str(register))
-        if register not in self._hwregs and "gfx12" in self.lineage:
+        if register not in self._hwregs and self.spelling.numbers_of_unknown_registers:
             return f"{value:#x}"
         return f"hwreg({name})" if (offset, size) == (0, 32) else f"hwreg({name}, {offset}, {size})"
 
     def _sendmsg(self, value: int) -> str:
-        if "gfx11" in self.lineage:
+        if self.spelling.message_bits == 8:
             name = self._messages.get(value & 0xFF)
             if name and value <= 0xFF:
                 return f"sendmsg({name})"
@@ -126,23 +127,10 @@ class Printer:
         return f"sendmsg({message}, {operation}, {stream})"
 
     def _waitcnt(self, value: int) -> str:
-        if "gfx11" in self.lineage:
-            counters = (
-                ("vmcnt", value >> 10 & 63, 63),
-                ("expcnt", value & 7, 7),
-                ("lgkmcnt", value >> 4 & 63, 63),
-            )
-        else:
-            lgkm = 63 if "gfx10" in self.lineage else 15
-            counters = (
-                ("vmcnt", value & 15 | (value >> 14 & 3) << 4, 63),
-                ("expcnt", value >> 4 & 7, 7),
-                ("lgkmcnt", value >> 8 & lgkm, lgkm),
-            )
+        counters = self.spelling.waits.counters(value)
         every = all(count == most for _, count, most in counters)
-        return " ".join(
-            f"{name}({count})" for name, count, most in counters if every or count != most
-        )
+        shown = (f"{name}({count})" for name, count, most in counters if every or count != most)
+        return " ".join(shown)
 
     def _delay(self, value: int) -> str:
         first, skip, second = value & 15, value >> 4 & 7, value >> 7 & 15
@@ -167,7 +155,7 @@ class Printer:
             ("va_vcc", value >> 1 & 1, 1),
             ("vm_vsrc", value >> 2 & 7, 7),
         ]
-        if "gfx11" not in self.lineage:
+        if not self.spelling.hold_counter:
             fields = fields[1:]
         elif value & 0x60:  # bits of no counter
             return f"{value:#x}"
@@ -183,13 +171,13 @@ class Printer:
         if kind in ("dpp", "dpp8"):
             return (
                 instruction.name
-                if instruction.format == "vopc" and "gfx11" in self.lineage
+                if instruction.format == "vopc" and self.spelling.bare_compare_dpp
                 else f"{instruction.name}_dpp"
             )
         if (
             "bare" in instruction.row.flags
             and kind in ("e32", "e64")
-            and (kind == "e32" or "gfx11" in self.lineage)
+            and (kind == "e32" or self.spelling.bare_nop_e64)
         ):
             return instruction.name
         if not kind or instruction.format in ("mfma", "mfma_scale"):
@@ -223,8 +211,10 @@ class Printer:
                     text = self._modified(text, operand, get(f"src{at}_neg"), get(f"src{at}_abs"))
                     if get(f"src{at}_sext"):
                         text = f"sext({text})"
-                elif role in operands:
+                elif _is_number(instruction, role):
                     text = self._modified(text, operand, neg >> at & 1, abs_ >> at & 1)
+                elif neg >> at & 1 and self.spelling.signed_sources:
+                    text = f"sext({text})"  # no instruction of these families means it
             parts.append(text)
         text = f"{self._mnemonic(instruction)} {', '.join(parts)}".rstrip()
         return text + "".join(f" {m}" for m in self._vector_modifiers(instruction, sources))
@@ -281,10 +271,10 @@ class Printer:
         ):
             return
         bits = [op_sel >> "abc".index(role) & 1 for role in sources]
-        if "gfx12" in self.lineage and name in _BYTE_SELECT_SOURCE:
+        if self.spelling.byte_select and name in _BYTE_SELECT_SOURCE:
             yield f"byte_sel:{(op_sel & 1) << 1 | op_sel >> 1 & 1}"
             return
-        if "gfx12" in self.lineage and name in _BYTE_SELECT_RESULT:
+        if self.spelling.byte_select and name in _BYTE_SELECT_RESULT:
             yield f"byte_sel:{op_sel >> 2}"
             return
         if name in ("v_permlane16_swap_b32", "v_permlane32_swap_b32"):
@@ -305,7 +295,7 @@ class Printer:
 
     def _dpp_modifiers(self, instruction: MachineInstruction) -> Iterator[str]:
         get = instruction.get
-        yield names.dpp_control(get("dpp_ctrl"), "gfx10" in self.lineage)
+        yield names.dpp_control(get("dpp_ctrl"), self.spelling.row_share)
         yield f"row_mask:{get('row_mask'):#x}"
         yield f"bank_mask:{get('bank_mask'):#x}"
         if get("bound_ctrl"):
@@ -351,7 +341,7 @@ class Printer:
                 values = [instruction.get(name) >> i & 1 for i in range(3)]
                 if any(v != default for v in values):
                     yield f"{name}:[{','.join(map(str, values))}]"
-        double = "_f64" in instruction.name and "gfx942" in self.lineage
+        double = "_f64" in instruction.name and self.spelling.double_negation
         for name in ("cbsz", "abid", "blgp"):
             value = instruction.get(name)
             if name == "blgp" and value and double:
@@ -423,11 +413,9 @@ class Printer:
                 return f", {register.text} offset:{shown}"
             if not get("imm"):
                 return f", {register.text}" if register else ""
-        always = "gfx12" in self.lineage
+        always = self.spelling.scalar_offset_always
         if register is None:
-            return (
-                ", null" if not offset and not always and "gfx11" in self.lineage else f", {shown}"
-            )
+            return ", null" if not offset and self.spelling.scalar_offset_null else f", {shown}"
         return f", {register.text}" + (f" offset:{shown}" if offset or always else "")
 
     def _ds(self, instruction: MachineInstruction) -> str:
@@ -467,12 +455,8 @@ class Printer:
         elif instruction.format != "flat" and parts:
             parts.append("off")
         text = f"{instruction.name} {', '.join(parts)}".rstrip()
-        offset = get("offset")
+        offset = instruction.offset
         if offset:
-            width = instruction.form.encoding.widths["offset"]
-            signed = instruction.format != "flat" or "gfx12" in self.lineage
-            if signed and offset >> width - 1:
-                offset -= 1 << width
             text += f" offset:{offset}"
         return text + self._cache_bits(instruction)
 
@@ -529,8 +513,8 @@ class Printer:
         for name in ("idxen", "offen"):
             if get(name):
                 text += f" {name}"
-        if get("offset"):
-            text += f" offset:{get('offset')}"
+        if instruction.offset:
+            text += f" offset:{instruction.offset}"
         return text + self._cache_bits(instruction)
 
     def _format(self, instruction: MachineInstruction) -> str:
@@ -604,6 +588,12 @@ _SYSTEM_OPERATIONS = {
     4: "SYSMSG_OP_TTRACE_PC",
 }
 _GEOMETRY_OPERATIONS = {0: "GS_OP_NOP", 1: "GS_OP_CUT", 2: "GS_OP_EMIT", 3: "GS_OP_EMIT_CUT"}
+
+
+def _is_number(instruction: MachineInstruction, role: str) -> bool:
+    """Whether a source may be negated: floats, and masks and bits that LLVM prints so."""
+    type_ = instruction.form.types.get(role)
+    return type_ is None or not type_.base.startswith(("i", "u"))
 
 
 def _truth_table(instruction: MachineInstruction) -> int:

@@ -91,7 +91,7 @@ def text(cpu: str) -> str:
 def _object(cpu: str) -> bytes:
     source = text(cpu)
     return cache().get_or_build(
-        "blit", f"{cpu}\0{source}", lambda: compile_ir(source, Target(AMDGPU_TRIPLE, cpu))
+        "object", f"blit\0{cpu}\0{source}", lambda: compile_ir(source, Target(AMDGPU_TRIPLE, cpu))
     )
 
 

@@ -43,7 +43,8 @@ class Connection:
 
     def __init__(self, port: KernelPort, *, context: bool = False) -> None:
         """With `context`, one of its own beside the process's first, which closing ends."""
-        self.port = port
+        # Weak, because the table of connections must not keep a room's port; devices keep it.
+        self.port: KernelPort = weakref.proxy(port)
         self.context = context
         self.users = 0
         """Open devices."""
@@ -59,7 +60,7 @@ class Connection:
         except BaseException:
             port.close(self.fd)
             raise
-        self.addresses = AddressSpace(port)
+        self.addresses = AddressSpace(self.port)
         self.gpus: dict[int, Gpu] = {}
         """By gpu_id; those whose address space was taken."""
         self.events = Events(self)

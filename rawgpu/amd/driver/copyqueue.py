@@ -8,9 +8,10 @@ kernels by the compute queue that waits for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rawgpu.amd.driver.queue import AmdTimestamp, Submitter, block_of, check_size, pack
+from rawgpu.amd.driver.stencil import Stencil
 from rawgpu.amd.spec import sdma
 from rawgpu.amd.spec.hardware import Feature
 from rawgpu.amd.spec.pm4 import Function
@@ -36,8 +37,13 @@ class CopyQueue(Submitter):
         for packet in device.hardware.sdma:
             if issubclass(packet, sdma.CopyLinear) and packet.about.dwords == 7:
                 self._copy = packet
-        self._fence: Any = packets[sdma.Opcode.FENCE]
-        self._poll: Any = packets[sdma.Opcode.POLL_REGMEM]
+        fence, poll = (
+            cast(Any, packets[sdma.Opcode.FENCE]),
+            cast(Any, packets[sdma.Opcode.POLL_REGMEM]),
+        )
+        self._fence = Stencil(fence(address=0, data=0), "address", "data")
+        wait = poll(function=Function.GREATER_EQUAL, address=0, value=0)
+        self._poll = Stencil(wait, "address", "value")
         self._fill: Any = packets[sdma.Opcode.CONST_FILL]
         self._polls = POLLS if Feature.POLL_TWICE in device.hardware.features else 1
         self._packets: list[list[int]] = []
@@ -50,14 +56,13 @@ class CopyQueue(Submitter):
         self._packets += self._wait(own.address, own.wire(value, raises=False))
 
     def _wait(self, address: int, wire: int) -> list[list[int]]:
-        poll = self._poll(function=Function.GREATER_EQUAL, address=address, value=wire)
-        return [poll.encode()] * self._polls
+        return [self._poll(address, wire)] * self._polls
 
     def signal(self, signal: Signal, value: int) -> None:
         own = self.own(signal)
         self._keep.append(own)
         wire = own.wire(value, raises=True)
-        self._packets.append(self._fence(address=own.address, data=wire).encode())
+        self._packets.append(self._fence(own.address, wire))
 
     def launch(
         self,
@@ -135,8 +140,8 @@ class CopyQueue(Submitter):
         event = self._device.event
         wire = self.timeline.wire(self.submitted, raises=True)
         return [
-            self._fence(address=self.timeline.address, data=wire).encode(),
-            self._fence(address=event.slot, data=event.id).encode(),
+            self._fence(self.timeline.address, wire),
+            self._fence(event.slot, event.id),
             sdma.Trap(int_context=event.context).encode(),
         ]
 

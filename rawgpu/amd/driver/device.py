@@ -51,10 +51,10 @@ from rawgpu.ioctl.port import KernelPort
 from rawgpu.launch import Arrays
 from rawgpu.virtual import room
 
-SPINS = 64
-"""Looks at memory before the thread sleeps in the kernel."""
-SLEEP_MS = 20
-"""Longest sleep: some parts lose the interrupt, and faults are learnt of here only."""
+FIRST_SPINS, SPINS = 512, 64
+"""Looks at memory before the thread first sleeps in the kernel, and between sleeps."""
+SLEEP_MS, SLEEP_DEAF_MS = 20, 1
+"""Longest sleep: interrupts get lost, and on some parts the kernel cannot tell whose they are."""
 LAST_LAUNCHES = 8
 """Kernels that an error names."""
 
@@ -238,16 +238,18 @@ class AmdDevice(Arrays):
     ) -> None:
         """Return once `check` holds. Raises what stopped the GPU, or FenceTimeout with `what`."""
         end = self.port.now_ns() + timeout_ms * 1_000_000
-        turns = 0
+        left = FIRST_SPINS
+        sleep_ms = SLEEP_MS if self.hardware.interrupt_context_is_event else SLEEP_DEAF_MS
         while not check():
             self.check_reports()
             self.port.pause()
-            turns += 1
-            if turns % SPINS:
+            left -= 1
+            if left:
                 continue
+            left = SPINS
             left_ms = (end - self.port.now_ns()) // 1_000_000
             events = self.connection.events
-            events.wait((self.event,), max(min(left_ms, SLEEP_MS), 0))
+            events.wait((self.event,), max(min(left_ms, sleep_ms), 0))
             self.check_reports()
             if left_ms <= 0 and not check():
                 text = what if isinstance(what, str) else what()

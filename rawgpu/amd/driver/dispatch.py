@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rawgpu.amd.driver.arguments import Grid3, dimensions
 from rawgpu.amd.driver.scratch import Scratch
+from rawgpu.amd.driver.stencil import Stencil
 from rawgpu.amd.spec import aql, pm4
 from rawgpu.amd.spec.descriptor import Properties
 from rawgpu.amd.spec.hardware import HDP_FLUSH_DONE, HDP_FLUSH_REQ, Feature, Hardware
@@ -239,7 +240,6 @@ class Boundaries:
         )
         """Empty where the host flushes by itself."""
         self.acquire_all = caches.submit.encode()
-        self._release = caches.release
         self._plain = type(caches.release)
         context = event.context if hardware.interrupt_context_is_event else 0
         self.wake = self._plain(
@@ -250,25 +250,20 @@ class Boundaries:
             int_ctxid=context,
         ).encode()
         """Sets the event's slot and interrupts; caches are not its business."""
-
-    @staticmethod
-    def wait(address: int, wire: int) -> list[int]:
-        """Hold the queue until the word at `address` is `wire` or more."""
-        return pm4.WaitRegMem(
+        wait = pm4.WaitRegMem(
             function=pm4.Function.GREATER_EQUAL,
             mem_space=pm4.Space.MEMORY,
-            address=address,
-            reference=wire,
-        ).encode()
-
-    def signal(self, address: int, wire: int) -> list[int]:
-        """Write back caches, then write `wire`."""
-        return self._release.replace(
-            address=address, data=wire, data_sel=pm4.DataSelect.DATA_32
-        ).encode()
+            address=0,
+            reference=0,
+        )
+        self.wait = Stencil(wait, "address", "reference")
+        """Hold the queue until the word at an address is so much or more."""
+        signal = caches.release.replace(data_sel=pm4.DataSelect.DATA_32)
+        self.signal = Stencil(signal, "address", "data")
+        """Write back caches, then write a word to an address."""
 
     def timestamp(self, address: int) -> list[int]:
-        """Write the GPU's clock when all before is done."""
+        """Write the GPU's clock when all before is done. All caches are to be acquired next."""
         settle = self._plain(address=0, int_sel=pm4.InterruptSelect.AFTER_WRITE_CONFIRM)
         clock = self._plain(address=address, data_sel=pm4.DataSelect.GPU_CLOCK)
-        return settle.encode() + clock.encode() + self.acquire_all
+        return settle.encode() + clock.encode()

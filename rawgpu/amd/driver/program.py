@@ -15,7 +15,7 @@ from rawgpu.amd.spec.descriptor import (
     KernelDescriptor,
     Properties,
 )
-from rawgpu.amd.spec.hardware import CODE_ALIGN_BYTES, Feature
+from rawgpu.amd.spec.hardware import CODE_ALIGN_BYTES, Feature, Hardware
 from rawgpu.contract import Argument, Grid, Parameter
 from rawgpu.describe.field import DecodeError
 from rawgpu.errors import BadElf, DeviceClosed, LaunchError
@@ -36,6 +36,10 @@ MAX_BLOCK_THREADS = 1024
 MAX_GRID = (1 << 32) - 1
 """Work-items in each direction: the packets' fields have 32 bits."""
 SUFFIX = ".kd"
+DYNAMIC_STACK_BYTES, LEAST_STACK_BYTES = 1024, 16
+"""For stacks whose depth the compiler could not tell, and for those it says are empty."""
+SHAPES = 256
+"""Launch shapes that a kernel remembers as checked."""
 
 
 class Image:
@@ -43,7 +47,10 @@ class Image:
 
     def __init__(self, device: AmdDevice, parsed: CodeObject) -> None:
         align = max([CODE_ALIGN_BYTES, *(s.align for s in parsed.file.sections if s.flags & 2)])
-        self.block: Block = device.local.alloc(parsed.size_bytes + align - CODE_ALIGN_BYTES)
+        # Where nothing but a kernel can write VRAM, the first kernels run from host memory.
+        reached = device.node.large_bar or device.copy_engine() is not None
+        allocator = device.local if reached else device.host
+        self.block: Block = allocator.alloc(parsed.size_bytes + align - CODE_ALIGN_BYTES)
         self.address = -(-self.block.address // align) * align
         self.parsed = parsed
         self.data = bytes(parsed.image_at(self.address))
@@ -83,18 +90,19 @@ class AmdKernel:
             raise BadElf(f"kernel {name!r} wants waves of 32 lanes, and {hardware.name} has none")
         self.lanes = 32 if wave32 else 64
         self.lds_bytes: int = words.group_segment_fixed_size
-        self.private_bytes: int = words.private_segment_fixed_size
+        self.private_bytes = _private_bytes(hardware, words)
         limit = row.get(".max_flat_workgroup_size") if row is not None else None
         self.max_threads = limit if isinstance(limit, int) and limit > 0 else MAX_BLOCK_THREADS
         self.max_threads = min(self.max_threads, MAX_BLOCK_THREADS)
         self.user_sgprs = [(flag, n) for flag, n in USER_SGPRS.items() if flag & properties]
         self.preload_dwords = words.kernarg_preload & 0x7F
         self.preload_offset = words.kernarg_preload >> 7
+        self._shapes: dict[Any, Grid3] = {}
         self.launches: dict[Any, Any] = {}
         """Encoded launches by shape; `dispatch.py` fills it."""
         self._check(image, hardware)
 
-    def _check(self, image: Image, hardware: Any) -> None:
+    def _check(self, image: Image, hardware: Hardware) -> None:
         if self.entry_va % CODE_ALIGN_BYTES:
             raise BadElf(f"kernel {self.name!r} begins at {self.entry_va:#x}, no multiple of 256")
         if not image.address <= self.entry_va < image.address + image.parsed.size_bytes:
@@ -120,6 +128,19 @@ class AmdKernel:
 
     def shape(self, grid: Grid, block: Grid) -> Grid3:
         """A launch's shape, checked. LaunchError for what the kernel or the GPU cannot do."""
+        if type(grid) is not int and not isinstance(grid, tuple):
+            return self._check_shape(grid, block)
+        if type(block) is not int and not isinstance(block, tuple):
+            return self._check_shape(grid, block)
+        known = self._shapes.get((grid, block))
+        if known is None:
+            known = self._check_shape(grid, block)
+            if len(self._shapes) >= SHAPES:
+                self._shapes.clear()
+            self._shapes[grid, block] = known
+        return known
+
+    def _check_shape(self, grid: Grid, block: Grid) -> Grid3:
         blocks, threads = grid_blocks(grid), grid_blocks(block, "block")
         count = threads[0] * threads[1] * threads[2]
         if count > self.max_threads:
@@ -146,6 +167,17 @@ def _descriptor(image: Image, name: str, place: Global) -> KernelDescriptor:
     if len(data) != DESCRIPTOR_BYTES or words.reserved0 or words.reserved3 or any(words.reserved1):
         raise BadElf(f"the descriptor of kernel {name!r} has reserved bits set")
     return words
+
+
+def _private_bytes(hardware: Hardware, words: KernelDescriptor) -> int:
+    """Private memory of a lane. Code that has any is given some, also where it states none."""
+    size = words.private_segment_fixed_size
+    if words.kernel_code_properties & Properties.USES_DYNAMIC_STACK:
+        size += DYNAMIC_STACK_BYTES
+    scratch_enable = hardware.registers.named("COMPUTE_PGM_RSRC2")(SCRATCH_EN=1).encode()
+    if words.compute_pgm_rsrc2 & scratch_enable:
+        size = max(size, LEAST_STACK_BYTES)
+    return size
 
 
 def _argument_rows(name: str, row: Mapping[str, Any], size: int) -> tuple[list[Any], int]:

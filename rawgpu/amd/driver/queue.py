@@ -22,6 +22,7 @@ from rawgpu.amd.driver.dispatch import KERNARG_ALIGN, Boundaries, launch_of
 from rawgpu.amd.driver.program import AmdKernel
 from rawgpu.amd.driver.ring import Ring
 from rawgpu.amd.driver.signal import AmdSignal
+from rawgpu.amd.driver.stencil import Stencil
 from rawgpu.amd.spec import aql, pm4
 from rawgpu.contract import Argument, Buffer, Grid, Kernel, Signal, Timestamp
 from rawgpu.errors import DeviceClosed, DeviceError, LaunchError
@@ -291,6 +292,7 @@ class ComputeQueue(Submitter):
         slot = AmdTimestamp(self._device)
         self._keep.append(slot)
         self.add(self.boundaries.timestamp(slot.block.address), once=True)
+        self.add(self.boundaries.acquire_all)
         return Timestamp(slot)
 
     def barrier(self) -> None:
@@ -407,16 +409,21 @@ def merged(parts: Sequence[list[int] | bytes]) -> list[list[int] | bytes]:
     return found
 
 
+_VENDOR = Stencil(
+    aql.VendorPm4(
+        format=1,
+        indirect_buffer_0=0,
+        indirect_buffer_1=0,
+        indirect_buffer_2=0,
+        indirect_buffer_3=0,
+    ),
+    *(f"indirect_buffer_{i}" for i in range(4)),
+)
+
+
 def vendor_packet(address: int, dwords: int) -> bytes:
     """An AQL packet that runs PM4 in memory."""
-    ib = indirect(address, dwords)
-    return aql.VendorPm4(
-        format=1,
-        indirect_buffer_0=ib[0],
-        indirect_buffer_1=ib[1],
-        indirect_buffer_2=ib[2],
-        indirect_buffer_3=ib[3],
-    ).pack()
+    return pack(_VENDOR(*indirect(address, dwords)))
 
 
 def indirect(address: int, dwords: int) -> list[int]:

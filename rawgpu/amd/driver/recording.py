@@ -205,7 +205,9 @@ class AmdRecording:
         stamp = AmdTimestamp(self._device)
         copy.stamps.append(stamp)
         copy.keep.append(stamp)
-        parts.append(self._queue.once(self._queue.boundaries.timestamp(stamp.block.address)))
+        boundaries = self._queue.boundaries
+        words = self._queue.once(boundaries.timestamp(stamp.block.address))
+        parts.append(words + boundaries.acquire_all)
 
     def _store(
         self, step: Step, launch: Launch, segment: memoryview, at: int, patches: _Patches

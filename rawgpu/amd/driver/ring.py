@@ -89,8 +89,8 @@ class Ring:
 
     def _create(self) -> None:
         device = self.device
-        extra = AllocFlags.AQL_QUEUE_MEM if self.kind == QueueType.COMPUTE_AQL else AllocFlags(0)
-        self.ring = self._region(self.size_bytes, HOST | extra)
+        # Without AQL_QUEUE_MEM: it maps half the memory twice, which only gfx7 and gfx8 need.
+        self.ring = self._region(self.size_bytes)
         self.pointers = self._region(PAGE_BYTES)
         self.queue_va = self.pointers.address
         self._write_pointer = self.pointers.address + WRITE_POINTER
@@ -127,7 +127,7 @@ class Ring:
         """Fill in `amd_queue_t`; the pointers in it are left as they are."""
         node = self.device.node
         cus = node.cus_per_xcc * node.xccs
-        waves = max(node["max_waves_per_simd"], 1) * max(node["simd_per_cu"], 1) * cus
+        waves = node["max_waves_per_simd"] * node["simd_per_cu"]  # of one unit
         raw = aql.AmdQueue(
             base_address=self.ring.address,
             size=self.size_bytes // aql.PACKET_BYTES,

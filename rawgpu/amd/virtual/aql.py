@@ -93,7 +93,7 @@ def _retire(queue: Queue, packet: Aql) -> None:
 
     def complete() -> None:
         if release:
-            queue.view.write_back()
+            flush.system_release(queue.view)
         if signal:
             _signal(queue, signal, begin)
 

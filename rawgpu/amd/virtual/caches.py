@@ -7,7 +7,7 @@ only. There is one of each for the whole GPU: what one compute unit keeps from a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 LINE_BYTES = 128
@@ -77,13 +77,11 @@ class Caches:
         """Forget what memory has too; what it has not stays."""
         self.l2 = {va: line for va, line in self.l2.items() if line.dirty is not None}
 
-    def forget(self, addresses: Iterable[int]) -> None:
-        """The pages at these addresses are no longer mapped."""
-        for page in addresses:
-            self.code.pop(page, None)
-            for line in range(page, page + CODE_BYTES, LINE_BYTES):
-                for cache in (self.scalar, self.vector, self.l2):
-                    cache.pop(line, None)
+    def forget(self, begin: int, end: int) -> None:
+        """These addresses are no longer mapped."""
+        for cache in (self.code, self.scalar, self.vector, self.l2):
+            for va in [va for va in cache if begin <= va < end]:
+                del cache[va]
 
     def clear(self) -> None:
         """Lose everything, dirty or not: a reset."""

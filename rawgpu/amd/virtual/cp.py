@@ -57,7 +57,7 @@ CHAIN_LIMIT = 1 << 16
 
 def run_ring(queue: Queue) -> Steps:
     """The engine of a PM4 queue."""
-    packets = queue.gpu.board.hardware.pm4
+    packets = queue.gpu.pm4
     micro = MicroEngine(queue, queue.shape.xcc)
     while True:
         if not queue.fetch(4):
@@ -67,7 +67,7 @@ def run_ring(queue: Queue) -> Steps:
         if not queue.fetch(4 * dwords):
             yield Pause.WAITING
             continue
-        packet = packets.decode_at(queue.fetched[: 4 * dwords])
+        packet = packets.decode(queue.fetched)
         if isinstance(packet, PredExec):
             raise Misuse("PRED_EXEC in a ring: only indirect buffers may have it")
         if queue.strike():
@@ -83,7 +83,7 @@ class MicroEngine:
 
     def __init__(self, queue: Queue, xcc: int) -> None:
         self.queue = queue
-        self.view = queue.view
+        self.view = queue.view.family[xcc]
         self.xcc = xcc
         self.registers = Registers(queue.gpu.board.hardware)
 
@@ -98,13 +98,13 @@ class MicroEngine:
 
     def run_buffer(self, address: int, size_dwords: int) -> Steps:
         """Run an indirect buffer, and those chained to it."""
-        packets = self.queue.gpu.board.hardware.pm4
+        packets = self.queue.gpu.pm4
         for _ in range(CHAIN_LIMIT):
             # The whole buffer is fetched at once: later changes are not seen.
             data = self.view.read(address, 4 * size_dwords, Client.COMMAND)
             at, skip_until, chained = 0, 0, None
             while at < size_dwords:
-                packet = packets.decode_at(data, at)
+                packet = packets.decode(data, at)
                 begin, at = at, at + packet.dwords
                 if begin < skip_until:
                     continue

@@ -55,10 +55,19 @@ def release(view: GpuView, packet: ReleaseMem) -> None:
 
 def system_acquire(view: GpuView) -> None:
     """What an AQL packet with a system-scope acquire fence does before it runs."""
-    view.write_back()
-    view.invalidate(code=True, scalar=True, vector=True, l2=True)
+    for part in view.family:
+        part.write_back()
+        part.invalidate(code=True, scalar=True, vector=True, l2=True)
 
 
 def agent_acquire(view: GpuView) -> None:
-    """What an agent-scope acquire fence does."""
-    view.invalidate(scalar=True, vector=True)
+    """What an agent-scope acquire fence does: XCCs of one agent have an L2 each."""
+    several = len(view.family) > 1
+    for part in view.family:
+        part.invalidate(scalar=True, vector=True, l2=several)
+
+
+def system_release(view: GpuView) -> None:
+    """What an AQL packet with a system-scope release fence does when it is done."""
+    for part in view.family:
+        part.write_back()

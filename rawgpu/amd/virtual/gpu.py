@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rawgpu.amd.virtual import faults
+from rawgpu.amd.virtual.decoding import Decoder
 from rawgpu.amd.virtual.dispatch import GpuPageFault, WaveHalted
 from rawgpu.ioctl import kfd
 from rawgpu.virtual.memory import Arena
@@ -29,6 +30,7 @@ class Gpu:
         self.machine = machine
         self.place = place
         self.vram = Arena(f"rawgpu-{place.board.name}-{place.number}", place.board.vram_bytes)
+        self.pm4 = Decoder(place.board.hardware.pm4)
         self.queues: list[Queue] = []
         self.bars: list[Bar] = []
         self.resets = 0
@@ -88,7 +90,8 @@ class Gpu:
             taken = process.on(self.gpu_id)
             if taken is None or taken.view is None:
                 continue
-            taken.view.caches.clear()
+            for part in taken.view.family:
+                part.caches.clear()
             for buffer in taken.buffers.values():
                 if buffer.extent is not None and buffer.extent.arena is self.vram:
                     self.machine.scramble(buffer.extent)

@@ -9,7 +9,11 @@ ran, shows the GPU's own writes in the copied pages. Which pages are copies tell
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
+import functools
 import os
+import struct
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,16 +23,51 @@ from rawgpu.virtual.memory import MADV_DONTNEED, PAGE_BYTES, Extent, advise, pee
 
 PAGEMAP = "/proc/self/pagemap"
 PRESENT, SWAPPED, SHARED = 1 << 63, 1 << 62, 1 << 61
+PAGEMAP_SCAN = 0xC0606610
+IS_FILE, IS_PRESENT = 1 << 2, 1 << 3
+"""_IOWR('f', 16, struct pm_scan_arg), PAGE_IS_*. Source: uapi/linux/fs.h of 6.7."""
+SCAN_RANGES = 512
 MODELLED_BYTES = 128 << 20
 """Larger mappings are shared at once: looking through their pages would take too long."""
 
 Page = np.ndarray[Any, np.dtype[np.uint8]]
 
 
+@functools.cache
+def _pagemap() -> int:
+    """The file, opened once a process: a child must open its own."""
+    os.register_at_fork(after_in_child=_pagemap.cache_clear)
+    return os.open(PAGEMAP, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def available() -> bool:
+    """Whether this host tells which pages are copies."""
+    return os.access(PAGEMAP, os.R_OK)
+
+
 def copied_pages(address: int, size_bytes: int) -> list[int]:
     """Offsets of the pages of a private mapping that were written."""
-    with open(PAGEMAP, "rb", buffering=0) as file:
-        raw = os.pread(file.fileno(), size_bytes // PAGE_BYTES * 8, address // PAGE_BYTES * 8)
+    ranges = (ctypes.c_uint64 * (3 * SCAN_RANGES))()
+    request = struct.pack(
+        "<12Q", 96, 0, address, address + size_bytes, 0, ctypes.addressof(ranges), SCAN_RANGES, 0,
+        IS_FILE, IS_FILE | IS_PRESENT, 0, IS_PRESENT,
+    )  # fmt: skip
+    try:
+        found = fcntl.ioctl(_pagemap(), PAGEMAP_SCAN, bytearray(request), True)
+    except OSError:  # before Linux 6.7
+        return _read_pages(address, size_bytes)
+    if found == SCAN_RANGES:
+        return _read_pages(address, size_bytes)
+    return [
+        at - address
+        for number in range(found)
+        for at in range(ranges[3 * number], ranges[3 * number + 1], PAGE_BYTES)
+    ]
+
+
+def _read_pages(address: int, size_bytes: int) -> list[int]:
+    """The same, looking at every page."""
+    raw = os.pread(_pagemap(), size_bytes // PAGE_BYTES * 8, address // PAGE_BYTES * 8)
     entries = np.frombuffer(raw, np.uint64)
     there = entries & np.uint64(PRESENT | SWAPPED) != 0
     own = entries & np.uint64(SHARED) == 0

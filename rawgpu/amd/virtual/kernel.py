@@ -120,7 +120,7 @@ def acquire_vm(kernel: Kernel, request: kfd.AcquireVm) -> Request:
     if not isinstance(file, RenderFile) or file.gpu is not taken.gpu:
         raise KernelError(errno.EINVAL, "the descriptor is no render node of this GPU")
     if file.view is None:
-        file.view = GpuView(strict=kernel.machine.strict)
+        file.view = GpuView(strict=kernel.machine.strict, xccs=taken.gpu.board.xccs)
     taken.file = file
     return request
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from rawgpu.amd.spec.hardware import Feature, Hardware
@@ -9,6 +10,7 @@ from rawgpu.amd.virtual.boards import Board
 from rawgpu.amd.virtual.dispatch import Dispatch, Misuse, NotModelled, Services
 from rawgpu.amd.virtual.queues import Queue
 from rawgpu.describe.field import DecodeError
+from rawgpu.describe.register import RegisterSet
 
 MOST_ITEMS = 1024
 UCONFIG_FIRST = 0x30000
@@ -35,7 +37,7 @@ class Registers:
 
     def read(self, name: str) -> Any:
         """The register's fields. Raises DecodeError for bits that no field names."""
-        return self._set.named(name).decode(self.raw(name))
+        return decoded(self._set, name, self.raw(name))
 
     def has(self, name: str) -> bool:
         try:
@@ -57,6 +59,7 @@ def start_dispatch(
 def run(queue: Queue, dispatch: Dispatch) -> None:
     """Hand a dispatch to the shader engine."""
     gpu, process = queue.gpu, queue.process
+    view = queue.view.family[dispatch.xcc]
     check(gpu.board, dispatch)
     services = Services(
         chance=queue.chance.fork(f"dispatch {gpu.machine.steps}"),
@@ -64,7 +67,7 @@ def run(queue: Queue, dispatch: Dispatch) -> None:
         message=lambda number, m0: gpu.interrupt(process, m0 & 0xFF_FFFF if number == 1 else 0),
         device_number=gpu.number,
     )
-    queue.add_dispatch(gpu.machine.run_dispatch(dispatch, queue.view, services), dispatch.xcc)
+    queue.add_dispatch(gpu.machine.run_dispatch(dispatch, view, services), dispatch.xcc)
 
 
 def check(board: Board, dispatch: Dispatch) -> None:
@@ -99,7 +102,7 @@ def from_registers(
 ) -> Dispatch | None:
     """The dispatch that the registers describe; None for an empty grid."""
     hardware = board.hardware
-    start_bits = registers_set(hardware, "COMPUTE_DISPATCH_INITIATOR").decode(initiator)
+    start_bits = decoded(hardware.registers, "COMPUTE_DISPATCH_INITIATOR", initiator)
     if not start_bits.COMPUTE_SHADER_EN:
         raise Misuse("a dispatch whose initiator has not COMPUTE_SHADER_EN")
     full, partial = _threads(registers, bool(start_bits.PARTIAL_TG_EN))
@@ -136,8 +139,10 @@ def from_registers(
     )
 
 
-def registers_set(hardware: Hardware, name: str) -> Any:
-    return hardware.registers.named(name)
+@functools.lru_cache(4096)
+def decoded(registers: RegisterSet, name: str, value: int) -> Any:
+    """A register's value as its fields. Raises DecodeError for bits that no field names."""
+    return registers.named(name).decode(value)
 
 
 def _threads(registers: Registers, partial_on: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -178,12 +183,12 @@ def describe(
 ) -> Dispatch:
     """The dispatch, with RSRC registers decoded."""
     hardware = board.hardware
-    one = registers_set(hardware, "COMPUTE_PGM_RSRC1").decode(rsrc[0])
-    two = registers_set(hardware, "COMPUTE_PGM_RSRC2").decode(rsrc[1])
-    ring = registers_set(hardware, "COMPUTE_TMPRING_SIZE").decode(tmpring)
+    one = decoded(hardware.registers, "COMPUTE_PGM_RSRC1", rsrc[0])
+    two = decoded(hardware.registers, "COMPUTE_PGM_RSRC2", rsrc[1])
+    ring = decoded(hardware.registers, "COMPUTE_TMPRING_SIZE", tmpring)
     offset = 0
     try:
-        three = registers_set(hardware, "COMPUTE_PGM_RSRC3").decode(rsrc[2])
+        three = decoded(hardware.registers, "COMPUTE_PGM_RSRC3", rsrc[2])
         offset = 4 * getattr(three, "ACCUM_OFFSET", -1) + 4
     except KeyError:
         pass

@@ -113,9 +113,8 @@ class Machine:
     def _run(self, steps: int) -> bool:
         queues = [queue for gpu in self.gpus for queue in gpu.queues if queue.dead is None]
         moved = False
-        waiting: set[int] = set()
+        choices, waiting = list(queues), False
         for _ in range(steps):
-            choices = [q for q in queues if q.dead is None and q.id not in waiting]
             if not choices:
                 if not self.interrupts.deliver(idle=True):
                     break
@@ -124,9 +123,12 @@ class Machine:
             queue = self._order.pick(choices)
             if self._step(queue):
                 moved = True
-                waiting.clear()
+                if waiting or queue.dead is not None:
+                    waiting = False
+                    choices = [q for q in queues if q.dead is None]
             else:
-                waiting.add(queue.id)
+                waiting = True
+                choices.remove(queue)
         return moved
 
     def _step(self, queue: Queue) -> bool:

@@ -7,14 +7,13 @@ addresses, so programs store to it as they do on a real machine.
 from __future__ import annotations
 
 import errno
-import os
 import struct
 from dataclasses import dataclass
 from typing import TypeVar
 
 from rawgpu.amd.virtual import render, sysfs
 from rawgpu.amd.virtual.dispatch import NotModelled
-from rawgpu.amd.virtual.hdp import MODELLED_BYTES, PAGEMAP, Bar
+from rawgpu.amd.virtual.hdp import MODELLED_BYTES, Bar, available
 from rawgpu.amd.virtual.kernel import Kernel
 from rawgpu.amd.virtual.kfd_memory import release
 from rawgpu.amd.virtual.kfd_queues import remove
@@ -299,7 +298,7 @@ class Port:
         """Whether the CPU's writes to this VRAM are held back until a flush."""
         held = sum(bar.size_bytes for bar in file.gpu.bars)
         fits = held + size_bytes <= MODELLED_BYTES
-        return self.machine.strict and fits and os.access(PAGEMAP, os.R_OK)
+        return self.machine.strict and fits and available()
 
     def munmap(self, address: int, size_bytes: int) -> None:
         call = Call(name="munmap", address=address, size_bytes=size_bytes)

@@ -21,13 +21,25 @@ CACHED_CLIENTS = (Client.SCALAR, Client.VECTOR)
 class GpuView:
     """A process's address space on one GPU."""
 
-    def __init__(self, *, strict: bool, limit: int = 1 << 40) -> None:
+    def __init__(
+        self, *, strict: bool, limit: int = 1 << 40, xccs: int = 1, first: GpuView | None = None
+    ) -> None:
         self.strict = strict
-        self.space = Window(limit)
         self.caches = Caches()
-        whole = ffi.buffer(ffi.cast("char *", self.space.delta), limit)
-        self._bytes: Bytes = np.frombuffer(whole, np.uint8)
+        self.family: list[GpuView] = [self] if first is None else first.family
+        """The views of all XCCs: one address space, caches of their own."""
         self._last: Mapping | None = None
+        self.space: Window
+        self._bytes: Bytes
+        if first is not None:
+            self.space, self._bytes = first.space, first._bytes
+            self.family.append(self)
+            return
+        self.space = Window(limit)
+        whole = ffi.buffer(ffi.cast("char *", self.space.delta), limit)
+        self._bytes = np.frombuffer(whole, np.uint8)
+        for _ in range(1, xccs):
+            GpuView(strict=strict, first=self)
 
     @property
     def delta(self) -> int:
@@ -42,20 +54,26 @@ class GpuView:
     def map(self, mapping: Mapping) -> None:
         """Raises FileExistsError where something is mapped already."""
         self.space.map(mapping)
-        self._last = None
+        self._forget_last()
 
     def unmap(self, va: int) -> None:
         """The mapping that begins at `va` vanishes, and what caches had of it is written back."""
         mapping = self.space.ranges.find(va)
-        if mapping is not None and self.caches.l2:
-            self.write_back()
-            self.caches.forget(range(mapping.va, mapping.end, CODE_BYTES))
-        self._last = None
+        if mapping is not None:
+            for part in self.family:
+                part.write_back()
+                part.caches.forget(mapping.va, mapping.end)
+        self._forget_last()
         self.space.unmap(va)
 
+    def _forget_last(self) -> None:
+        for part in self.family:
+            part._last = None
+
     def close(self) -> None:
-        self._last = None
-        self._bytes = np.zeros(0, np.uint8)
+        for part in self.family:
+            part._last = None
+            part._bytes = np.zeros(0, np.uint8)
         self.space.close()
 
     def find(self, va: int, access: Access, client: Client = Client.VECTOR) -> Mapping:
@@ -111,7 +129,8 @@ class GpuView:
                 self.caches.write_l2(line, at, piece, self._line_fetcher(client))
             else:
                 poke(mapping.host(line + at), piece)
-                self.caches.patch(line, at, piece)
+                for part in self.family if client is Client.SDMA else (self,):
+                    part.caches.patch(line, at, piece)
             if client is Client.VECTOR:
                 self._patch_first(line, at, piece)
 
@@ -120,6 +139,11 @@ class GpuView:
         if not self.strict or not mapping.cached:
             before = self._read_memory(va, size_bytes, Client.VECTOR)
             self._write_memory(va, change(before), Client.VECTOR)
+            return before
+        if len(self.family) > 1:  # atomics of several XCCs meet in memory
+            self.write_back()
+            before = self._read_memory(va, size_bytes, Client.VECTOR)
+            self.write(va, change(before), Client.SDMA)
             return before
         before = self.read(va, size_bytes, past_first_level=True)
         self.write(va, change(before))

@@ -26,8 +26,8 @@ class WaveWords(Operands):
         packed: Callable[[list[ast.expr]], Typed] | None = getattr(self, f"packed_{word}", None)
         if packed is not None:
             return packed(arguments)
-        space, _, what = word.rpartition("atomic_")
-        if what in ATOMICS and space in ("", "lds_"):
+        space, found, what = word.rpartition("atomic_")
+        if found and what in ATOMICS and space in ("", "lds_"):
             address, *values = map(self.value, arguments)
             return self.machine.atomic(address.raw, what, values)
         return super().call(word, arguments)

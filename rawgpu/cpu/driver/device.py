@@ -24,8 +24,8 @@ from rawgpu.cpu.driver import host
 from rawgpu.cpu.driver.memory import Allocator, CpuBuffer
 from rawgpu.cpu.driver.program import CpuKernel, CpuProgram, blocks_of
 from rawgpu.cpu.driver.queue import CpuQueue, CpuSignal
-from rawgpu.errors import DeviceClosed, LaunchError
-from rawgpu.launch import Arrays
+from rawgpu.errors import BadElf, DeviceClosed, LaunchError
+from rawgpu.launch import Arrays, counter_value, wait_limit, whole_number
 from rawgpu.native import system
 from rawgpu.native.code import native_code
 from rawgpu.native.image import Image
@@ -50,11 +50,11 @@ class CpuDevice(Arrays):
         self._queues: list[CpuQueue] = []
         self._images: weakref.WeakSet[Image] = weakref.WeakSet()
         self._made = 0
+        self._closed = False
         self._lock = threading.RLock()
         self._own = self.queue()
         self._own_lock = threading.Lock()
         self._properties: DeviceProperties | None = None
-        self._closed = False
         _devices.add(self)
 
     # --- facts ----------------------------------------------------------------------------------
@@ -76,6 +76,7 @@ class CpuDevice(Arrays):
     def alloc(self, size_bytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> CpuBuffer:
         """Uninitialised memory; both kinds are the same here."""
         self.check_open()
+        size_bytes = whole_number("a buffer's size", size_bytes)
         if size_bytes < 0:
             raise LaunchError(f"a buffer of {size_bytes} bytes")
         return CpuBuffer(self, self.allocator.alloc(size_bytes), size_bytes)
@@ -94,12 +95,20 @@ class CpuDevice(Arrays):
 
     def load(self, image: bytes) -> CpuProgram:
         self.check_open()
-        loaded = Image(image)
+        if not isinstance(image, (bytes, bytearray, memoryview)):
+            raise BadElf(
+                f"load takes the bytes of an object file, not a {type(image).__name__}",
+                hint="Path(name).read_bytes()",
+            )
+        loaded = Image(bytes(image))
         self._images.add(loaded)
         return CpuProgram(self, loaded)
 
     def queue(self, kind: QueueKind = QueueKind.COMPUTE) -> CpuQueue:
         """A new queue; a CPU has no copy engine, so both kinds are the same."""
+        self.check_open()
+        if not isinstance(kind, QueueKind):
+            raise LaunchError(f"a queue's kind is a QueueKind, not {kind!r}")
         with self._lock:
             queue = CpuQueue(self, f"{kind.value}{self._made}")
             self._made += 1
@@ -115,7 +124,7 @@ class CpuDevice(Arrays):
 
     def new_signal(self, value: int = 0) -> CpuSignal:
         self.check_open()
-        return CpuSignal(self, value)
+        return CpuSignal(self, counter_value(value))
 
     def run(
         self,
@@ -158,7 +167,7 @@ class CpuDevice(Arrays):
 
     def synchronize(self, timeout_ms: int = 30_000) -> None:
         self.check_open()
-        end = time.monotonic() + timeout_ms / 1000
+        end = time.monotonic() + wait_limit(timeout_ms) / 1000
         for queue in tuple(self._queues):
             left_ms = max(int((end - time.monotonic()) * 1000), 0)
             if not queue.closed:

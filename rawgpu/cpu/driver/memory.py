@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rawgpu.contract import MemoryStatistics
-from rawgpu.errors import DeviceClosed, DeviceError, OutOfMemory
+from rawgpu.errors import DeviceClosed, DeviceError, LaunchError, OutOfMemory
+from rawgpu.launch import whole_number
 
 if TYPE_CHECKING:
     from rawgpu.cpu.driver.device import CpuDevice
@@ -235,6 +236,16 @@ class Allocator:
         self._lock = threading.RLock()
 
 
+def _is_plain(data: bytes | bytearray | memoryview) -> bool:
+    return not isinstance(data, memoryview) or data.c_contiguous
+
+
+def _kind(data: object) -> str:
+    if isinstance(data, np.ndarray):
+        return f"an array of {data.dtype}"
+    return f"a {type(data).__name__}"
+
+
 class CpuBuffer:
     """Memory of the CPU device; the host's own."""
 
@@ -283,22 +294,32 @@ class CpuBuffer:
     def write(
         self, data: bytes | bytearray | memoryview | np.ndarray[Any, Any], offset: int = 0
     ) -> None:
-        source = np.frombuffer(
-            np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            if isinstance(data, np.ndarray)
-            else data,
-            np.uint8,
-        )
+        if isinstance(data, np.ndarray) and not data.dtype.hasobject:
+            source = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        elif isinstance(data, (bytes, bytearray, memoryview)):
+            source = np.frombuffer(bytes(data) if not _is_plain(data) else data, np.uint8)
+        else:
+            raise LaunchError(f"a buffer is written with bytes or an array, not {_kind(data)}")
         self._check(source.nbytes, offset)
         self._window()[offset : offset + source.nbytes] = source
 
     def read(self, size_bytes: int | None = None, offset: int = 0) -> bytes:
-        size = self._size_bytes - offset if size_bytes is None else size_bytes
-        self._check(size, offset)
+        start = whole_number("an offset", offset)
+        size = self._size_bytes - start if size_bytes is None else size_bytes
+        self._check(size, start)
         self._device.synchronize()
-        return self._window()[offset : offset + size].tobytes()
+        try:
+            return self._window()[start : start + size].tobytes()
+        except MemoryError:
+            raise OutOfMemory(
+                f"the host has no room for {size} bytes read from {self._device.name}",
+                requested_bytes=size,
+                in_use_bytes=self._device.memory().in_use_bytes,
+            ) from None
 
     def _check(self, size_bytes: int, offset: int) -> None:
+        whole_number("an offset", offset)
+        whole_number("a size", size_bytes)
         if offset < 0 or size_bytes < 0 or offset + size_bytes > self._size_bytes:
             raise DeviceError(
                 f"{size_bytes} bytes at {offset} lie outside a buffer of {self._size_bytes} bytes"

@@ -69,13 +69,19 @@ class CpuProgram:
         self._kernels: dict[str, CpuKernel] = {}
         if loaded.signatures is None:
             for name in sorted(loaded.functions):
-                self._kernels[name] = CpuKernel(device, loaded, name, None)
+                self._add(name, None)
         for row in loaded.signatures or ():
             if row.name not in loaded.functions:
                 raise BadElf(
                     f"the note describes kernel {row.name!r}, which is not a global function"
                 )
-            self._kernels[row.name] = CpuKernel(device, loaded, row.name, row.parameters)
+            self._add(row.name, row.parameters)
+
+    def _add(self, name: str, signature: tuple[Parameter, ...] | None) -> None:
+        image = self._open()
+        if name not in image.symbols or not image.is_code(image.address(name)):
+            raise BadElf(f"kernel {name!r} is not defined in a section of code")
+        self._kernels[name] = CpuKernel(self._device, image, name, signature)
 
     def _open(self) -> Image:
         self._device.check_open()
@@ -113,6 +119,9 @@ class CpuProgram:
     def write_global(self, symbol: str, data: bytes) -> None:
         """Overwrite a global from its start; LaunchError for constants and for too many bytes."""
         address, size_bytes = self._global(symbol)
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise LaunchError(f"global {symbol!r} takes bytes, not a {type(data).__name__}")
+        data = bytes(data)
         if len(data) > size_bytes:
             raise LaunchError(f"{len(data)} bytes for global {symbol!r} of {size_bytes}")
         if not self._open().is_writable(address):

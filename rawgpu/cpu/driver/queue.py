@@ -19,6 +19,7 @@ from rawgpu.cpu.driver.fault import explain
 from rawgpu.cpu.driver.packets import Batch, Encoder, block_of
 from rawgpu.cpu.driver.program import CpuKernel, blocks_of
 from rawgpu.errors import DeviceClosed, FenceTimeout, KernelFault, LaunchError
+from rawgpu.launch import counter_value, wait_limit, whole_number
 from rawgpu.native import system
 from rawgpu.native.layout import PACKET, Kind, Outcome
 from rawgpu.native.threads import thread_context
@@ -55,7 +56,8 @@ class CpuSignal:
         return int(self._word[0])
 
     def wait(self, value: int, timeout_ms: int = 30_000) -> None:
-        end = time.monotonic_ns() + timeout_ms * 1_000_000
+        value = counter_value(value)
+        end = time.monotonic_ns() + int(wait_limit(timeout_ms) * 1_000_000)
         while self.value < value:
             if self.fault is not None:
                 raise self.fault
@@ -89,12 +91,12 @@ class CpuQueue:
 
     def wait(self, signal: Signal, value: int) -> None:
         self._check_open()
-        signal = self._own(signal)
+        signal, value = self._own(signal), counter_value(value)
         self._encoder.add("wait", signal, Kind.WAIT, signal.address, 0, value, 0)
 
     def signal(self, signal: Signal, value: int) -> None:
         self._check_open()
-        signal = self._own(signal)
+        signal, value = self._own(signal), counter_value(value)
         self._encoder.add("signal", signal, Kind.SIGNAL, signal.address, 0, value, 0)
 
     def launch(
@@ -124,7 +126,7 @@ class CpuQueue:
     def fill(self, target: Buffer, byte: int, size_bytes: int) -> None:
         self._check_open()
         check_size("target", target, size_bytes)
-        if not 0 <= byte <= 255:
+        if not 0 <= whole_number("fill's byte", byte) <= 255:
             raise LaunchError(f"fill with {byte}, which is no byte")
         encoder = self._encoder
         encoder.keep[len(encoder.packets)] = [block_of(target)]
@@ -262,7 +264,7 @@ class CpuQueue:
 
     def synchronize(self, timeout_ms: int = 30_000) -> None:
         self._check_open()
-        end = time.monotonic_ns() + timeout_ms * 1_000_000
+        end = time.monotonic_ns() + int(wait_limit(timeout_ms) * 1_000_000)
         while self.pending:
             self._device.advance()
             if not self.pending:
@@ -334,15 +336,19 @@ class CpuQueue:
 
 def own_kernel(kernel: Kernel, device: CpuDevice) -> CpuKernel:
     """The kernel, if it is of a program that this device loaded."""
-    if not isinstance(kernel, CpuKernel) or kernel.device is not device:
+    if not isinstance(kernel, CpuKernel):
+        raise LaunchError(f"a {type(kernel).__name__} is no kernel of {device.name}")
+    if kernel.device is not device:
         raise LaunchError(f"{kernel.name} belongs to another device")
     return kernel
 
 
 def check_size(what: str, buffer: Any, size_bytes: int) -> None:
     """A copy or fill must stay inside the buffer."""
-    room = getattr(buffer, "buffer", buffer).size_bytes
-    if not 0 <= size_bytes <= room:
+    room = getattr(getattr(buffer, "buffer", buffer), "size_bytes", None)
+    if room is None:
+        raise LaunchError(f"the {what} is a buffer, not a {type(buffer).__name__}")
+    if not 0 <= whole_number("a size", size_bytes) <= room:
         raise LaunchError(f"{size_bytes} bytes for a {what} of {room}")
 
 

@@ -89,3 +89,100 @@ def build(text: str, cpu: str, more: str = UNUSED) -> bytes:
     """An object of `text` for `cpu`."""
     whole = HEAD + text + ATTRIBUTES.format(cpu=cpu, more=more)
     return compile_ir(whole, Target(AMDGPU_TRIPLE, cpu))
+
+
+SCRATCH = """
+define amdgpu_kernel void @reverse(ptr addrspace(1) %out, i32 %n) #0 {
+entry:
+  %room = alloca [64 x i32], align 4, addrspace(5)
+  %item = call i32 @llvm.amdgcn.workitem.id.x()
+  %group = call i32 @llvm.amdgcn.workgroup.id.x()
+  %g = mul i32 %group, 1000
+  br label %fill
+fill:
+  %i = phi i32 [0, %entry], [%i1, %fill]
+  %p = getelementptr [64 x i32], ptr addrspace(5) %room, i32 0, i32 %i
+  %v0 = mul i32 %i, %i
+  %v = add i32 %v0, %item
+  store volatile i32 %v, ptr addrspace(5) %p
+  %i1 = add i32 %i, 1
+  %more = icmp slt i32 %i1, %n
+  br i1 %more, label %fill, label %done
+done:
+  %last = sub i32 %n, 1
+  %k0 = sub i32 %last, %item
+  %q = getelementptr [64 x i32], ptr addrspace(5) %room, i32 0, i32 %k0
+  %r = load volatile i32, ptr addrspace(5) %q
+  %s = add i32 %r, %g
+  %base = mul i32 %group, %n
+  %at = add i32 %base, %item
+  %wide = zext i32 %at to i64
+  %to = getelementptr i32, ptr addrspace(1) %out, i64 %wide
+  store i32 %s, ptr addrspace(1) %to
+  ret void
+}
+"""
+"""Each item fills private memory and reads it back at an index that depends on the item."""
+
+SHARED = """
+@lds = internal addrspace(3) global [256 x i32] poison, align 4
+declare void @llvm.amdgcn.s.barrier()
+define amdgpu_kernel void @mirror(ptr addrspace(1) %out) #0 {
+  %item = call i32 @llvm.amdgcn.workitem.id.x()
+  %group = call i32 @llvm.amdgcn.workgroup.id.x()
+  %g = shl i32 %group, 8
+  %v = add i32 %g, %item
+  %p = getelementptr [256 x i32], ptr addrspace(3) @lds, i32 0, i32 %item
+  store i32 %v, ptr addrspace(3) %p
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire
+  %m = sub i32 255, %item
+  %q = getelementptr [256 x i32], ptr addrspace(3) @lds, i32 0, i32 %m
+  %r = load i32, ptr addrspace(3) %q
+  %wide = zext i32 %v to i64
+  %to = getelementptr i32, ptr addrspace(1) %out, i64 %wide
+  store i32 %r, ptr addrspace(1) %to
+  ret void
+}
+"""
+"""Four to eight waves of a group exchange values through local memory."""
+
+PRELOAD = """
+define amdgpu_kernel void @sum(ptr addrspace(1) inreg %out, i32 inreg %a, i32 inreg %b) #0 {
+  %s = add i32 %a, %b
+  store i32 %s, ptr addrspace(1) %out
+  ret void
+}
+"""
+
+SHAPE = """
+declare ptr addrspace(4) @llvm.amdgcn.implicitarg.ptr()
+declare ptr addrspace(4) @llvm.amdgcn.dispatch.ptr()
+declare i32 @llvm.amdgcn.workitem.id.y()
+declare i32 @llvm.amdgcn.workgroup.id.y()
+define amdgpu_kernel void @shape(ptr addrspace(1) %out) #0 {
+  %x = call i32 @llvm.amdgcn.workitem.id.x()
+  %y = call i32 @llvm.amdgcn.workitem.id.y()
+  %gx = call i32 @llvm.amdgcn.workgroup.id.x()
+  %gy = call i32 @llvm.amdgcn.workgroup.id.y()
+  %hidden = call ptr addrspace(4) @llvm.amdgcn.implicitarg.ptr()
+  %blocks = load i32, ptr addrspace(4) %hidden
+  %packet = call ptr addrspace(4) @llvm.amdgcn.dispatch.ptr()
+  %pw = getelementptr i16, ptr addrspace(4) %packet, i32 2
+  %width16 = load i16, ptr addrspace(4) %pw
+  %width = zext i16 %width16 to i32
+  %row = mul i32 %blocks, %width
+  %cx0 = mul i32 %gx, %width
+  %cx = add i32 %cx0, %x
+  %cy0 = shl i32 %gy, 1
+  %cy = add i32 %cy0, %y
+  %r = mul i32 %cy, %row
+  %at = add i32 %r, %cx
+  %wide = zext i32 %at to i64
+  %to = getelementptr i32, ptr addrspace(1) %out, i64 %wide
+  store i32 %at, ptr addrspace(1) %to
+  ret void
+}
+"""
+"""Numbers its items with what hidden arguments and the dispatch packet say; blocks of (w, 2)."""

@@ -111,5 +111,5 @@ def test_an_instruction_is_what_its_words_say() -> None:
     assert [o.half for o in half.operands.values()] == [0, 1, 0]
     dual = decoder.decode(bytes.fromhex("02040ac904040601ffffffff"[:16]))
     assert [part.kind for part in dual.parts] == ["vopd", "vopd"]
-    load = decoder.decode(bytes.fromhex("c0ff52dc01000405"))
+    load = decoder.decode(bytes.fromhex("c01f52dc01000405"))
     assert load.offset == -64 and load.operands["base"].index == 4

@@ -301,3 +301,32 @@ def test_the_drivers_packets_do_what_their_boundary_needs(name: str) -> None:
         assert peek(memory.host(VA), 1) == b"3"
     finally:
         memory.close()
+
+
+def test_each_xcc_has_an_l2_of_its_own() -> None:
+    from rawgpu.amd.virtual import flush
+
+    arena = Arena("test", 1 << 20)
+    view = GpuView(strict=True, xccs=2)
+    extent = arena.alloc(SIZE)
+    view.map(Mapping(va=VA, size_bytes=SIZE, extent=extent))
+    one, two = view.family
+    poke(extent.host, b"old!")
+    assert two.read(VA, 4) == b"old!"
+    one.write(VA, b"new!")
+    assert one.read(VA, 4) == b"new!"
+    flush.agent_acquire(view)
+    assert two.read(VA, 4) == b"old!", "it was not written back"
+    flush.system_release(view)
+    assert two.read(VA, 4) == b"old!", "it was not invalidated"
+    flush.agent_acquire(view)
+    assert two.read(VA, 4) == b"new!"
+    add = lambda raw: bytes([raw[0] + 1]) + raw[1:]  # noqa: E731
+    one.atomic(VA, 4, add)
+    assert two.atomic(VA, 4, add) == b"oew!"
+    two.write(VA + 64, b"x")
+    view.unmap(VA)
+    assert peek(extent.host + 64, 1) == b"x"
+    view.close()
+    extent.release()
+    arena.close()

@@ -56,3 +56,34 @@ def test_the_grid_is_made_of_whole_loops_or_of_a_cut_one() -> None:
     loops = apply(axes, (), nest.nests[0].steps)
     grid = [lo.var.extent for lo in loops.order if lo.kind is Kind.GRID]
     assert grid == [8, 7]
+
+
+def product(rows: int, columns: int, depth: int) -> dict[str, tuple[Kind, int]]:
+    """The loops chosen for rows × depth times depth × columns, and how far they run."""
+    i, j, k = Var("i", rows), Var("j", columns), Var("k", depth)
+    left = ex.Load(0, Index.of(i) * depth + Index.of(k), dt.float32)
+    right = ex.Load(1, Index.of(k) * columns + Index.of(j), dt.float32)
+    value = ex.Alu(Op.MUL, (left, right), dt.float32)
+    store = Store(2, Index.of(i) * columns + Index.of(j), ex.Accumulated(0, dt.float32))
+    nest = Nest((i, j), (k,), (Reduction(Op.SUM, value, dt.float32),), (store,))
+    sizes = (rows * depth, depth * columns, rows * columns)
+    roles = (Role.INPUT, Role.INPUT, Role.OUTPUT)
+    slots = tuple(Slot(r, dt.float32, n) for r, n in zip(roles, sizes, strict=True))
+    (done,) = heuristic.schedule(Kernel("product", slots, (), (nest,)), CPU).nests
+    order = apply(done.axes, done.reduce, done.steps).order
+    return {lo.name: (lo.kind, lo.var.extent) for lo in order}
+
+
+def test_a_few_rows_stream_a_large_matrix_in_long_pieces() -> None:
+    assert product(1, 4096, 4096)["j%1024"] == (Kind.VECTOR, 1024)
+    few = product(4, 2048, 2048)
+    assert few["i"] == (Kind.UNROLL, 4)
+    assert few["j%512"] == (Kind.VECTOR, 512)
+
+
+def test_a_product_bound_by_arithmetic_keeps_its_accumulators_in_registers() -> None:
+    for rows, columns, depth in ((64, 2048, 2048), (4, 256, 256)):
+        loops = product(rows, columns, depth).values()
+        unrolled = [n for kind, n in loops if kind is Kind.UNROLL]
+        (lanes,) = (n for kind, n in loops if kind is Kind.VECTOR)
+        assert unrolled[0] * lanes // 16 <= CPU.registers

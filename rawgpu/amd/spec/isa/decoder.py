@@ -8,7 +8,7 @@
     instruction.encode()                        the same bytes
 
 A row of the tables has a *form* for each way to write it: VOP2 in 32 bits or in the 64 of VOP3,
-with a literal, with DPP or SDWA behind it. Forms are made when first met. `decode/disasm.py` prints.
+with a literal, with DPP or SDWA behind it. Forms are made when first met. Text: `decode/disasm.py`.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ class Layout:
             if literal_field is None:
                 encoding, literal_field = encoding.extended("literal:32"), "literal"
         elif key == "literal64":
+            if literal_field is not None:  # as wide already, and shared
+                return self._shared_literal(form, row)
             encoding, literal_field = encoding.extended("literal:64"), "literal"
         elif key in ("dpp", "dpp8", "sdwa"):
             compares = key == "sdwa" and form.format == "vopc"
@@ -59,6 +61,12 @@ class Layout:
         made.literal_field = literal_field
         self.complete(made)
         made.pick = None
+        return made
+
+    def _shared_literal(self, form: Form, row: Instruction) -> Form:
+        made = Form(row, form.name, form.format, form.kind, form.encoding, (), {})
+        made.literal_field, made.literal_type = form.literal_field, form.literal_type
+        self.complete(made)
         return made
 
     def complete(self, form: Form) -> None:

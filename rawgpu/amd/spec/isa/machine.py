@@ -132,9 +132,7 @@ class MachineInstruction:
         if "offset" not in pieces:
             return 0
         value, width = self.get("offset"), self.form.encoding.widths["offset"]
-        signed = self.format in ("global", "scratch", "smem") or (
-            self.format == "flat" and width == 24
-        )
+        signed = self.format in ("global", "scratch", "smem") or width == 24
         return value - (1 << width) if signed and value >> width - 1 else value
 
     def encode(self) -> bytes:

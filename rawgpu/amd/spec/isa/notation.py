@@ -3,7 +3,7 @@
 `"f32 vcc = f32 f32"` says: results left of the sign, sources right of it, each a type. Roles
 follow from the place: `d` and `co` left; `a b c e f` right, or what the format's own list says. A
 prefix moves an operand to another register file: `s.` scalar, `v.` vector, `a.` accumulation,
-`av.` either, `ss.` a scalar source. `?` marks a result that an instruction gives only on request (atomics).
+`av.` either, `ss.` a scalar source. `?` marks a result that is given only on request (atomics).
 Words stand for what is no register field: `vcc` (a carry that 32-bit forms imply), `exec`, `k` (a
 literal that is always there), `address` (what the memory format says), and the kinds of immediate.
 """
@@ -106,6 +106,7 @@ BANKS = {"s": "sgpr", "v": "vgpr", "a": "agpr", "av": "av", "ss": "ssrc"}
 IMMEDIATES = frozenset(
     [
         "uimm",
+        "simm",
         "himm",
         "k16",
         "uk16",

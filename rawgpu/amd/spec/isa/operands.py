@@ -150,6 +150,8 @@ class ScalarNames:
             special = self.pair.get(code) if registers == 2 else None
         if special is not None:
             return special
+        if registers > 1 and code % (2 if registers == 2 else 4):
+            return None  # tuples are aligned
         for prefix, first, last in (("s", 0, self.numbered - 1), ("ttmp", 108, 123)):
             if first <= code <= last and code + registers - 1 <= last:
                 at = code - first
@@ -185,7 +187,11 @@ def vector_name(prefix: str, index: int, registers: int) -> str:
 
 
 def vector_table(prefix: str, type_: OperandType, half: int | None) -> list[Operand | None]:
-    """Operands for the 256 codes of a vector register field."""
+    """Operands for the 256 codes of a vector register field.
+
+    Where tuples must begin at an even register (`Trait.EVEN_TUPLES`), others decode all the same,
+    as LLVM's disassembler has it; running them is for the machine to refuse.
+    """
     kind = "vgpr" if prefix == "v" else "agpr"
     registers = type_.registers
     return [
@@ -216,7 +222,7 @@ def constant(code: int, type_: OperandType) -> Operand | None:
         return Operand("constant", 0, type_.bits, (192 - code) & mask, None, str(192 - code), code)
     if code in FLOATS:
         value, text = FLOATS[code]
-        if code == 248 and type_.bits == 64 and type_.is_float:
+        if code == 248 and type_.bits == 64:
             text = "0.15915494309189532"
         return Operand("constant", 0, type_.bits, float_bits(value, type_), None, text, code)
     if code in SPECIAL:

@@ -12,7 +12,7 @@ from rawgpu.describe.encoding import Instruction, op, row
 # fmt: off
 TABLE: tuple[Instruction, ...] = (
     #   name                               format  opcode since                                                   operands                      meaning
-    row("v_mad_legacy_f32",                "vop3", op(gfx9=0x1c0, gfx942=None, gfx10=0x140, gfx11=None),          "f32 = f32 f32 f32",          "mul_zero(f32(a), f32(b)) + f32(c)"),
+    row("v_mad_legacy_f32",                "vop3", op(gfx9=0x1c0, gfx942=None, gfx10=None),                       "f32 = f32 f32 f32",          "mul_zero(f32(a), f32(b)) + f32(c)"),
     row("v_mad_f32",                       "vop3", op(gfx9=0x1c1, gfx942=None, gfx10=0x141, gfx11=None),          "f32 = f32 f32 f32",          "mul_add(f32(a), f32(b), f32(c))"),
     row("v_mad_i32_i24",                   "vop3", op(gfx9=0x1c2, gfx10=0x142, gfx11=0x20a),                      "i32 = i24 i24 i32",          "add(i32(i24(a)) * i32(i24(b)), i32(c))"),
     row("v_mad_u32_u24",                   "vop3", op(gfx9=0x1c3, gfx10=0x143, gfx11=0x20b),                      "u32 = u24 u24 u32",          "add(u32(u24(a)) * u32(u24(b)), u32(c))"),
@@ -187,6 +187,7 @@ TABLE: tuple[Instruction, ...] = (
     row("v_cvt_sr_bf16_f32",               "vop3", op(gfx950=0x2a7),                                              "bf16 = f32 u32",             ""),
     row("v_minimum3_f32",                  "vop3", op(gfx950=0x2a8, gfx12=0x22d),                                 "f32 = f32 f32 f32",          "minimum(minimum(f32(a), f32(b)), f32(c))"),
     row("v_maximum3_f32",                  "vop3", op(gfx950=0x2a9, gfx12=0x22e),                                 "f32 = f32 f32 f32",          "maximum(maximum(f32(a), f32(b)), f32(c))"),
+    row("v_fma_dx9_zero_f32",              "vop3", op(gfx10="0x140 v_fma_legacy_f32", gfx11=0x209),               "f32 = f32 f32 f32",          "fma_zero(f32(a), f32(b), f32(c))"),
     row("v_mullit_f32",                    "vop3", op(gfx10=0x150, gfx11=0x218),                                  "f32 = f32 f32 f32",          ""),
     row("v_xor3_b32",                      "vop3", op(gfx10=0x178, gfx11=0x240),                                  "u32 = u32 u32 u32",          "u32(a) ^ u32(b) ^ u32(c)"),
     row("v_add_nc_u16",                    "vop3", op(gfx10=0x303),                                               "u16 = u16 u16",              "add(u16(a), u16(b))"),
@@ -204,7 +205,6 @@ TABLE: tuple[Instruction, ...] = (
     row("v_subrev_co_u32",                 "vop3", op(gfx10=0x319, gfx11=0x302),                                  "u32 m = u32 u32",            "d = sub(u32(b), u32(a)); co = borrow(u32(b), u32(a))"),
     row("v_permlane16_b32",                "vop3", op(gfx10=0x377, gfx11=0x25b),                                  "b32 = b32 b32 b32",          "permlane16(a, b, c)"),
     row("v_permlanex16_b32",               "vop3", op(gfx10=0x378, gfx11=0x25c),                                  "b32 = b32 b32 b32",          "permlanex16(a, b, c)"),
-    row("v_fma_dx9_zero_f32",              "vop3", op(gfx11=0x209),                                               "f32 = f32 f32 f32",          "fma_zero(f32(a), f32(b), f32(c))"),
     row("v_cndmask_b16",                   "vop3", op(gfx11=0x25d),                                               "b16 = f16 f16 s.m",          "select(lane_bit(c), b, a)"),
     row("v_maxmin_num_f32",                "vop3", op(gfx11="0x25e v_maxmin_f32", gfx12=0x269),                   "f32 = f32 f32 f32",          "min_num(max_num(f32(a), f32(b)), f32(c))"),
     row("v_minmax_num_f32",                "vop3", op(gfx11="0x25f v_minmax_f32", gfx12=0x268),                   "f32 = f32 f32 f32",          "max_num(min_num(f32(a), f32(b)), f32(c))"),
