@@ -286,7 +286,8 @@ class Run:
             arguments = [Binding(self._binding[b], places[b].offset) for b in step.buffers]
             code = self.plan.codes[step.code]
             kernel = self._kernels[step.device, step.code].kernel
-            recording.launch(kernel, arguments, grid=code.blocks, work_ns=step.work_ns)
+            block = opened(device).target.machine.block_lanes or 1
+            recording.launch(kernel, arguments, grid=code.blocks, block=block, work_ns=step.work_ns)
             self._steps_of.setdefault(id(recording), []).append(step)
         return segments
 

@@ -11,7 +11,7 @@ Names are the array API's; torch's follow as aliases.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from frontend.ops import (
     reduce,
     sorting,
 )
-from frontend.ops.common import Operand, grad_mode
+from frontend.ops.common import Operand, as_tensor, grad_mode
 from rawgpu.errors import DTypeError, OperationError, ShapeError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Tensor:
     def grad(self, value: Tensor | None) -> None:
         if tracing.state.trace is not None:
             tracing.state.trace.sets_gradient(self)
-        self._grad = value
+        self._grad = autograd.checked_grad(self, value)
 
     @property
     def is_leaf(self) -> bool:
@@ -205,7 +205,7 @@ class Tensor:
 
     def assign(self, value: Operand) -> Tensor:
         """Take the value of `value`, broadcast and cast; a leaf stays a leaf. Returns self."""
-        other = value if isinstance(value, Tensor) else Tensor(value, device=self._device)
+        other = as_tensor(value, self, "assign")
         node = movement.broadcast_to(other.to(self._device), self.shape).astype(self.dtype).node
         self._rebind(autograd.cut(node))
         return self
@@ -332,6 +332,15 @@ class Tensor:
 
     def __repr__(self) -> str:
         return convert.describe(self)
+
+    def __copy__(self) -> Tensor:
+        return self.clone()
+
+    def __reduce__(self) -> NoReturn:
+        raise OperationError(
+            "pickle: a tensor is on a device and is not pickled",
+            hint="frontend.safetensors.save, or pickle .numpy()",
+        )
 
     def __deepcopy__(self, memo: dict[int, object]) -> Tensor:
         out = self._new(autograd.own_node(self.node), self._device)

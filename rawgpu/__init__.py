@@ -15,6 +15,7 @@ from rawgpu.contract import Binding, DeviceInfo, MemoryKind, Parameter, QueueKin
 from rawgpu.launch import DeviceArray
 from rawgpu.runtime.device import open_device as open
 from rawgpu.runtime.discover import devices
+from rawgpu.runtime.rooms import room
 
 __all__ = [
     "Binding",
@@ -25,4 +26,5 @@ __all__ = [
     "QueueKind",
     "devices",
     "open",
+    "room",
 ]

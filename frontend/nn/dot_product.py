@@ -27,10 +27,11 @@ def scaled_dot_product_attention(
     `is_causal`: query i sees keys up to i. `enable_gqa`: query may have a multiple of key's heads.
     A query that sees no key gives zeros. Raises ShapeError, OperationError.
     """
+    c.only_tensors("attention", value=value)
     weights = attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
     if dropout_p:
         weights = weights.dropout(dropout_p)
-    if key.shape[-2] != value.shape[-2]:
+    if value.ndim < 2 or key.shape[-2] != value.shape[-2]:
         raise ShapeError(f"attention: key {key.shape} and value {value.shape} differ in length")
     if enable_gqa:
         value = _repeat_heads(value, query)
@@ -46,6 +47,8 @@ def attention_weights(
     enable_gqa: bool = False,
 ) -> Tensor:
     """The weights (..., L, S) of `scaled_dot_product_attention`, in float32 at least."""
+    c.only_tensors("attention", query=query, key=key)
+    c.tensors_or_none("attention", mask=mask)
     if query.ndim < 2 or key.ndim < 2 or query.shape[-1] != key.shape[-1]:
         raise ShapeError(f"attention: query {query.shape} and key {key.shape} differ in width")
     if mask is not None and is_causal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from frontend import dtype as dt
 from frontend.nn.dot_product import attention_weights, scaled_dot_product_attention
@@ -36,6 +36,7 @@ from frontend.nn.resize import interpolate, pixel_shuffle
 from frontend.ops import common as c
 from frontend.ops import movement
 from frontend.ops.common import Axes
+from frontend.ops.indexing import index_tensor
 from frontend.tensor import Tensor
 from rawgpu.errors import DTypeError, OperationError, ShapeError
 
@@ -138,8 +139,8 @@ conv_transpose = Tensor.conv_transpose
 
 
 def relu6(x: Tensor) -> Tensor:
-    """x limited to [0, 6]."""
-    return x.clip(0.0, 6.0)
+    """x limited to [0, 6]; its derivative at both is 0."""
+    return x.hardtanh(0.0, 6.0)
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
@@ -149,7 +150,7 @@ def hardsigmoid(x: Tensor) -> Tensor:
 
 def hardswish(x: Tensor) -> Tensor:
     """x * hardsigmoid(x)."""
-    return x * hardsigmoid(x)
+    return x * ((x + 3.0).clip(0.0, 6.0) / 6.0)  # as in torch, a slope at both kinks
 
 
 def mish(x: Tensor) -> Tensor:
@@ -171,6 +172,7 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
 
     `weight` (1,), or (C,) for axis 1, or the only axis, of x. Raises ShapeError.
     """
+    c.only_tensors("prelu", x=x, weight=weight)
     channels = x.shape[min(1, x.ndim - 1)] if x.ndim else 1
     if weight.ndim != 1 or weight.size not in (1, channels):
         raise ShapeError(
@@ -212,6 +214,7 @@ def tanhshrink(x: Tensor) -> Tensor:
 
 def softshrink(x: Tensor, width: float = 0.5) -> Tensor:
     """x moved towards 0 by `width`, and 0 within it."""
+    width = c.real("softshrink", "the width", width)
     return (x > width).where(x - width, (x < -width).where(x + width, 0.0))
 
 
@@ -227,9 +230,8 @@ def threshold(x: Tensor, limit: float, value: float) -> Tensor:
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """In training a share `p` of x zeroed and the rest divided by 1 - p; else x."""
-    if not 0 <= p <= 1:
-        raise OperationError(f"dropout: {p} is no probability")
-    return x.dropout(p) if training else x
+    p = c.probability("dropout", "p", p)
+    return x.dropout(p) if c.flag("dropout", "training", training) else x
 
 
 # -- layers
@@ -240,6 +242,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Raises ShapeError.
     """
+    c.only_tensors("linear", x=x, weight=weight)
+    c.tensors_or_none("linear", bias=bias)
     if weight.ndim != 2 or x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
             f"linear: input {x.shape} and weight {weight.shape}: the last extents should be equal"
@@ -253,24 +257,29 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out.reshape(*x.shape[:-1], weight.shape[0])
 
 
-def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(indices: Any, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of `weight` (rows, width): (...) of integers gives (..., width).
 
-    The row `padding_idx` gets no gradient. Indices outside give zeros: they are not known when
-    this is called. Raises DTypeError, ShapeError.
+    The row `padding_idx` gets no gradient. Indices outside the table give zeros in a tensor, whose
+    values are not known when this is called; in a list or an array they raise IndexOutOfRange.
+    Raises DTypeError, ShapeError.
     """
+    c.only_tensors("embedding", weight=weight)
     if weight.ndim != 2:
         raise ShapeError(f"embedding: weight {weight.shape} is no table of rows")
+    indices = index_tensor("embedding", indices, weight.device, weight.shape[0])
     c.needs_integer("embedding", indices.dtype)
-    out = weight.take(indices, 0)
+    out: Tensor = weight.take(indices, 0)
     if padding_idx is None:
         return out
-    padding = (indices == padding_idx).reshape(*indices.shape, 1)
+    padding: Tensor = (indices == padding_idx).reshape(*indices.shape, 1)
     return padding.where(out.detach(), out)
 
 
 def pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
     """torch's order: (before, after) of the last axis, then of the one before it, and so on."""
+    if not isinstance(widths, (tuple, list)):
+        raise ShapeError(f"pad: widths are a list of pairs, not {c.shown(widths)}")
     if len(widths) % 2:
         raise ShapeError(f"pad: {tuple(widths)} is no list of pairs")
     pairs = [(widths[i], widths[i + 1]) for i in range(len(widths) - 2, -1, -2)]
@@ -331,7 +340,9 @@ def rms_norm(
 
     eps defaults to the dtype's distance from 1 to the next number, as in torch.
     """
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    c.only_tensors("rms_norm", x=x)
+    c.tensors_or_none("rms_norm", weight=weight)
+    extents = c.extents("rms_norm", shape)
     if not extents or x.shape[-len(extents) :] != extents:
         raise ShapeError(f"rms_norm: the last axes of {x.shape} are not {extents}")
     if weight is not None and weight.shape != extents:
@@ -349,6 +360,7 @@ def rms_norm(
 
 def _per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None, name: str) -> Tensor:
     """x * weight + bias with one number for each index of axis 1."""
+    c.tensors_or_none(name, weight=weight, bias=bias)
     shape = (1, x.shape[1], *(1,) * (x.ndim - 2))
     for what, part in (("weight", weight), ("bias", bias)):
         if part is not None and part.shape != (x.shape[1],):
@@ -369,6 +381,8 @@ def batch_norm(
 
     `mean` and `var` (C,); those of the batch itself if they are None. Raises ShapeError.
     """
+    c.only_tensors("batch_norm", x=x)
+    c.tensors_or_none("batch_norm", mean=mean, var=var)
     if x.ndim < 2:
         raise ShapeError(f"batch_norm: {x.shape} has no batch and channel axes")
     if (mean is None) != (var is None):
@@ -404,6 +418,7 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Each of `groups` groups of channels of (N, C, *rest) normed by itself. Raises ShapeError."""
+    groups = c.whole("group_norm", "the number of groups", groups)
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
         raise ShapeError(f"group_norm: {groups} groups do not divide axis 1 of {x.shape}")
 

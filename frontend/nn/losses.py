@@ -7,10 +7,12 @@ count, "mean" divides by these.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from frontend import dtype as dt
 from frontend.nn.module import Module
 from frontend.ops import common as c
+from frontend.ops.losses import label_tensor
 from frontend.tensor import Tensor
 from rawgpu.errors import DTypeError, OperationError, ShapeError
 
@@ -18,7 +20,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
-    if reduction not in REDUCTIONS:
+    if not isinstance(reduction, str) or reduction not in REDUCTIONS:
         raise OperationError(f"{name}: reduction {reduction!r} is not mean, sum or none")
     if reduction == "none":
         return loss
@@ -26,6 +28,7 @@ def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
 
 
 def _same_shape(name: str, x: Tensor, target: Tensor) -> None:
+    c.only_tensors(name, input=x, target=target)
     c.same_device(name, x, target)
     if x.shape != target.shape:
         raise ShapeError(f"{name}: input {x.shape} and target {target.shape} differ")
@@ -49,6 +52,7 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """|x - target| less beta/2, but a parabola below `beta`."""
+    beta = c.real("smooth_l1_loss", "beta", beta)
     if beta < 0:
         raise OperationError(f"smooth_l1_loss: beta {beta} is negative")
     if beta == 0:
@@ -61,6 +65,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: str = "mean", beta: flo
 
 def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """(x - target)² / 2 up to `delta`, then the tangent."""
+    delta = c.real("huber_loss", "delta", delta)
     if delta <= 0:
         raise OperationError(f"huber_loss: delta {delta} is not positive")
     _same_shape("huber_loss", x, target)
@@ -74,15 +79,21 @@ def huber_loss(x: Tensor, target: Tensor, reduction: str = "mean", delta: float 
 
 def nll_loss(
     x: Tensor,
-    labels: Tensor,
+    labels: Any,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
     """-x[label] of log-probabilities (N, C, *rest) and labels (N, *rest), or (C,) and ().
 
-    `weight` (C,): how much a label counts. Labels outside the classes count for nothing.
+    `weight` (C,): how much a label counts. A label outside the classes counts for nothing in a
+    tensor; in a list or an array it raises IndexOutOfRange.
     """
+    c.only_tensors("nll_loss", input=x)
+    c.tensors_or_none("nll_loss", weight=weight)
+    if x.ndim == 0:
+        raise ShapeError("nll_loss: a scalar has no classes")
+    labels = label_tensor("nll_loss", labels, x, x.shape[min(x.ndim - 1, 1)], ignore_index)
     axis, rows = _classes("nll_loss", x, labels)
     counted = labels != ignore_index
     hit = labels.one_hot(x.shape[axis], dtype=dt.bool_).moveaxis(-1, axis)
@@ -95,7 +106,8 @@ def nll_loss(
         loss = loss * share
     loss = counted.where(loss, 0.0)
     if reduction == "mean":
-        return loss.sum() / share.sum()
+        mean: Tensor = loss.sum() / share.sum()
+        return mean
     return _reduced("nll_loss", loss, reduction)
 
 
@@ -114,7 +126,7 @@ def _classes(name: str, x: Tensor, labels: Tensor) -> tuple[int, tuple[int, ...]
 
 def cross_entropy(
     x: Tensor,
-    labels: Tensor,
+    labels: Any,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
@@ -124,8 +136,15 @@ def cross_entropy(
 
     Weights go with labels, not with probabilities or smoothing. Raises ShapeError, OperationError.
     """
+    c.only_tensors("cross_entropy", input=x)
+    c.tensors_or_none("cross_entropy", weight=weight)
     if weight is None:
         return x.cross_entropy(labels, reduction, label_smoothing, ignore_index)
+    if x.ndim == 0:
+        raise ShapeError("cross_entropy: a scalar has no classes")
+    classes = x.shape[min(x.ndim - 1, 1)]
+    labels = label_tensor("cross_entropy", labels, x, classes, ignore_index)
+    label_smoothing = c.real("cross_entropy", "label_smoothing", label_smoothing)
     if labels.dtype.is_float or label_smoothing:
         raise OperationError("cross_entropy: weights with probabilities or label smoothing")
     logs = x.log_softmax(0 if x.ndim == 1 else 1)
@@ -152,6 +171,7 @@ def _floored_log(x: Tensor) -> Tensor:
 
 
 def _weighted(loss: Tensor, weight: Tensor | None) -> Tensor:
+    c.tensors_or_none("loss", weight=weight)
     if weight is None:
         return loss
     if c.broadcast_shapes("loss: weight", weight.shape, loss.shape) != loss.shape:
@@ -171,6 +191,7 @@ def binary_cross_entropy_with_logits(
     `pos_weight`, broadcast, multiplies the part of the target that is 1.
     """
     _same_shape("binary_cross_entropy_with_logits", x, target)
+    c.tensors_or_none("binary_cross_entropy_with_logits", pos_weight=pos_weight)
     target = target.astype(x.dtype)
     # log(1 + exp(-|x|)) does not overflow; softplus(-x) is that plus max(-x, 0)
     minus = (-abs(x)).exp().log1p() + (-x).relu()
@@ -185,7 +206,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     `log_target`: the target is logarithms too. "batchmean" divides the sum by extent 0.
     """
     _same_shape("kl_div", x, target)
-    if log_target:
+    if c.flag("kl_div", "log_target", log_target):
         loss = target.exp() * (target - x)
     else:
         some = target > 0
@@ -202,6 +223,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
 
 def cosine_similarity(x: Tensor, y: Tensor, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """x·y / (|x|*|y|) over `axis`; each length is `eps` at least."""
+    c.only_tensors("cosine_similarity", x=x, y=y)
     return (x * y).sum(axis) / (_length(x, axis, eps) * _length(y, axis, eps))
 
 
@@ -211,6 +233,7 @@ def _length(x: Tensor, axis: int, eps: float) -> Tensor:
 
 
 def _signs(name: str, target: Tensor, shape: tuple[int, ...]) -> None:
+    c.only_tensors(name, target=target)
     if target.shape != shape:
         raise ShapeError(f"{name}: targets {target.shape} should be {shape}")
 
@@ -285,7 +308,8 @@ def poisson_nll_loss(
 ) -> Tensor:
     """The negative log-likelihood of counts, less what does not depend on x."""
     _same_shape("poisson_nll_loss", x, target)
-    loss = x.exp() - target * x if log_input else x - target * (x + eps).log()
+    logarithms = c.flag("poisson_nll_loss", "log_input", log_input)
+    loss = x.exp() - target * x if logarithms else x - target * (x + eps).log()
     return _reduced("poisson_nll_loss", loss, reduction)
 
 
@@ -294,6 +318,7 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """(log(var) + (x - target)²/var) / 2 with a variance of `eps` at least; no gradient of that."""
     _same_shape("gaussian_nll_loss", x, target)
+    c.only_tensors("gaussian_nll_loss", var=var)
     if not var.dtype.is_float:
         raise DTypeError(f"gaussian_nll_loss: the variance is {var.dtype}, not a float")
     spread = (var < eps).where(eps, var)
@@ -306,7 +331,7 @@ def gaussian_nll_loss(
 
 class _Loss(Module):
     def __init__(self, reduction: str = "mean") -> None:
-        if reduction not in REDUCTIONS and reduction != "batchmean":
+        if reduction not in (*REDUCTIONS, "batchmean"):
             raise OperationError(f"{type(self).__name__}: no reduction {reduction!r}")
         self.reduction = reduction
 

@@ -27,7 +27,7 @@ def interpolate(
     """
     count = x.ndim - 2
     ranks = {"linear": 1, "bilinear": 2, "trilinear": 3}
-    if mode != "nearest" and mode not in ranks:
+    if not isinstance(mode, str) or mode not in ("nearest", *ranks):
         raise OperationError(f"interpolate: no mode {mode!r}", hint="nearest, " + ", ".join(ranks))
     if count < 1 or ranks.get(mode, count) not in (1, count):
         raise ShapeError(f"interpolate: {mode} of {x.shape}")
@@ -48,8 +48,9 @@ def _target(
         raise OperationError("interpolate: give either size or scale_factor")
     spatial = x.shape[2:]
     if scale is not None:
-        scales = [float(scale)] * count if isinstance(scale, (int, float)) else list(scale)
-        if len(scales) != count or any(s <= 0 for s in scales):
+        given = scale if isinstance(scale, (tuple, list)) else [scale] * count
+        scales = [float(c.real("interpolate", "scale_factor", s)) for s in given]
+        if len(scales) != count or not all(0 < s < math.inf for s in scales):
             raise ShapeError(f"interpolate: scale {scale} for {x.shape}")
         sizes = tuple(math.floor(n * s) for n, s in zip(spatial, scales, strict=True))
         steps = [1.0 / s for s in scales]
@@ -87,6 +88,7 @@ def _linear(x: Tensor, axis: int, want: int, step: float, align_corners: bool) -
 
 def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
     """(..., C*factor², H, W) to (..., C, H*factor, W*factor). Raises ShapeError."""
+    factor = c.whole("pixel_shuffle", "the factor", factor)
     if x.ndim < 3 or factor < 1 or x.shape[-3] % factor**2:
         raise ShapeError(f"pixel_shuffle: {x.shape} has no channels for a factor of {factor}")
     *lead, channels, height, width = x.shape

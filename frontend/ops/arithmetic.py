@@ -135,7 +135,7 @@ copysign = _floats(Op.COPYSIGN, "copysign", "The magnitude of x with the sign of
 
 
 def fmod(x: Tensor, y: Operand) -> Tensor:
-    """x - y*trunc(x/y), of x's sign; an integer's fmod(x, 0) is 0."""
+    """x - y*trunc(x/y), of x's sign. In integers exact, and 0 where y is 0."""
     a, b, other = operands("fmod", x, y)
     if a.dtype.is_float:
         return x._derive(g.binary(Op.FMOD, a, b), other)
@@ -341,7 +341,7 @@ def isclose(
     finite = g.binary(Op.LT, g.unary(Op.ABS, b), c.like(float("inf"), b))
     near = g.binary(Op.AND, g.binary(Op.LE, far, bound), finite)
     near = g.binary(Op.OR, near, g.binary(Op.EQ, a, b))
-    if equal_nan:
+    if c.flag("isclose", "equal_nan", equal_nan):
         both = g.binary(Op.AND, g.binary(Op.NE, a, a), g.binary(Op.NE, b, b))
         near = g.binary(Op.OR, near, both)
     return x._derive(near, other)

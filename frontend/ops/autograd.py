@@ -84,6 +84,11 @@ def grad(
     """
     seed = _seed(output, gradient_of_output, "grad")
     listed: Sequence[Tensor] = inputs if isinstance(inputs, (list, tuple)) else [inputs]  # type: ignore[list-item]
+    for tensor in listed:
+        if not isinstance(tensor, type(output)):
+            raise OperationError(
+                f"grad: inputs are tensors or a list of them, not a {type(tensor).__name__}"
+            )
     parts = gradient.gradients(output.node, seed, [t.node for t in listed])
     results = []
     for tensor, part in zip(listed, parts, strict=True):
@@ -95,7 +100,25 @@ def grad(
     return results
 
 
+def checked_grad(x: Tensor, value: Tensor | None) -> Tensor | None:
+    """`value` as x's gradient. Raises OperationError, ShapeError, DTypeError."""
+    if value is None:
+        return None
+    if not isinstance(value, type(x)):
+        raise OperationError(f"grad: a gradient is a tensor or None, not a {type(value).__name__}")
+    c.same_device("grad", x, value)
+    if value.shape != x.shape:
+        raise ShapeError(f"grad: a gradient {value.shape} of a tensor {x.shape}")
+    if value.dtype is not x.dtype:
+        raise DTypeError(f"grad: a gradient of {value.dtype} for a tensor of {x.dtype}")
+    return value
+
+
 def _seed(x: Tensor, given: Tensor | None, name: str) -> Node:
+    from frontend.tensor import Tensor
+
+    if not isinstance(x, Tensor):
+        raise OperationError(f"{name}: differentiates a tensor, not a {type(x).__name__}")
     if not x.requires_grad:
         raise OperationError(
             f"{name}: the tensor was computed from none that requires a gradient",
@@ -105,6 +128,11 @@ def _seed(x: Tensor, given: Tensor | None, name: str) -> Node:
         if x.size != 1:
             raise ShapeError(f"{name}: a tensor of shape {x.shape} needs a gradient to start from")
         return c.like(1.0, x.node)
+    if not isinstance(given, type(x)):
+        raise OperationError(
+            f"{name}: the gradient to start from is a tensor, not a {type(given).__name__}"
+        )
+    c.same_device(name, x, given)
     if given.shape != x.shape or given.dtype is not x.dtype:
         raise ShapeError(
             f"{name}: the gradient {given.dtype}{given.shape} should be {x.dtype}{x.shape}"
@@ -122,6 +150,7 @@ def set_requires_grad(x: Tensor, value: bool) -> None:
 
     Raises DTypeError unless x is of floats.
     """
+    value = c.flag("requires_grad", "it", value)
     if value == x._requires_grad:
         return
     node = x.node

@@ -106,6 +106,20 @@ def tensors(name: str, values: Iterable[Operand]) -> list[Tensor]:
     return [v if isinstance(v, Tensor) else made(name, v, device) for v in listed]
 
 
+def only_tensors(name: str, **values: object) -> None:
+    """Raises OperationError for an argument that is no tensor."""
+    from frontend.tensor import Tensor
+
+    for what, value in values.items():
+        if not isinstance(value, Tensor):
+            raise OperationError(f"{name}: {what} is a tensor, not {_noun(value)}")
+
+
+def tensors_or_none(name: str, **values: object) -> None:
+    """As `only_tensors`, for arguments that may be left out."""
+    only_tensors(name, **{what: value for what, value in values.items() if value is not None})
+
+
 def same_device(name: str, *tensors: Tensor) -> None:
     """All tensors of an operation live on one device. Raises OperationError."""
     device = tensors[0].device
@@ -188,6 +202,21 @@ def whole(name: str, what: str, value: object, low: int | None = None) -> int:
     return number
 
 
+def extent(name: str, what: str, value: object) -> int:
+    """`value` as a count from 0. Raises ShapeError."""
+    number = _index(value)
+    if number is None or not 0 <= number <= MAX_ELEMENTS:
+        raise ShapeError(f"{name}: {what} is a count from 0, not {_noun(value)}")
+    return number
+
+
+def flag(name: str, what: str, value: object) -> bool:
+    """A switch: True or False, or 1 or 0. Raises OperationError."""
+    if isinstance(value, (bool, int, np.bool_)) and value in (0, 1):
+        return bool(value)
+    raise OperationError(f"{name}: {what} is True or False, not {_noun(value)}")
+
+
 def _index(value: Any) -> int | None:
     """`value` as an int; None if it is no whole number."""
     if not hasattr(value, "__index__"):
@@ -199,7 +228,9 @@ def _index(value: Any) -> int | None:
 
 
 def _noun(value: object) -> str:
-    return shown(value) if isinstance(value, (str, int, float)) else f"a {type(value).__name__}"
+    if value is None or isinstance(value, (str, int, float)):
+        return shown(value)
+    return f"a {type(value).__name__}"
 
 
 def fits(value: Scalar, dtype: DType) -> bool:
@@ -281,6 +312,11 @@ def normal_axes(name: str, axis: Axes, ndim: int) -> tuple[int, ...]:
             raise AxisError(f"{name}: axes {tuple(axis)} name one axis twice")
         return axes
     return (normal_axis(name, axis, ndim),)  # type: ignore[arg-type]  # a Sequence that is none
+
+
+def extents(name: str, shape: int | Sequence[int]) -> Shape:
+    """A shape given as a number or a sequence. Raises ShapeError."""
+    return checked_shape(name, (shape,))
 
 
 def as_shape(name: str, shape: tuple[Any, ...]) -> Shape:

@@ -38,8 +38,7 @@ def from_data(data: object, dtype: object | None, device: str | None) -> tuple[N
     where = c.resolved_device(device)
     if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
         kind = wanted or dt.of(type(data))
-        if kind.is_integer and isinstance(data, int) and not c.fits(data, kind):
-            raise OperationError(f"Tensor: {data} is outside {kind}")
+        c.held("Tensor", data, kind)
         if not kind.is_float and isinstance(data, float):
             kind, wanted = dt.DEFAULT_FLOAT, kind
         node = g.const(data, (), kind)
@@ -87,6 +86,9 @@ def _from_lists(data: Any, wanted: DType | None) -> Array:
     if array.dtype.kind == "f" and array.size == 0:
         array = array.astype(np.float32)
     floats = array.dtype.kind == "f"
+    if wanted is not None and wanted.is_integer and floats:
+        for value in array.ravel().tolist():
+            c.held("Tensor", value, wanted)
     if wanted is None:
         return array.astype(np.float32) if floats else array
     if wanted.is_native and (wanted.is_float or not floats):
@@ -106,7 +108,7 @@ def _check_range(array: Array, wanted: DType) -> None:
 def _from_dlpack(data: Any) -> Array:
     try:
         return np.from_dlpack(data)
-    except (BufferError, RuntimeError, TypeError) as error:
+    except (BufferError, RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise DTypeError(
             f"from_dlpack: {error}", hint="host memory of a dtype NumPy knows"
         ) from None
@@ -128,6 +130,8 @@ def to_numpy(x: Tensor) -> Array:
 
     if not x.dtype.is_native:
         return to_numpy(x.detach().astype(dt.float32))
+    if x.ndim > c.MAX_AXES:
+        raise ShapeError(f"numpy: {x.ndim} axes; a NumPy array has {c.MAX_AXES} at most")
     x.realize()
     return np.asarray(engine.to_host(x.node)).reshape(x.shape)
 
@@ -137,7 +141,13 @@ def to_dlpack(x: Tensor, options: dict[str, Any]) -> Any:
     if options.get("copy") is False:
         raise BufferError("a tensor's memory is copied to the host")
     given = {k: v for k, v in options.items() if v is not None and k != "copy"}
-    return to_numpy(x).__dlpack__(**given)
+    known = {"stream", "max_version", "dl_device"}
+    if unknown := sorted(given.keys() - known):
+        raise OperationError(f"__dlpack__: no option {', '.join(unknown)}")
+    try:
+        return to_numpy(x).__dlpack__(**given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OperationError(f"__dlpack__: {error}") from None
 
 
 def placed(node: Node, device: str) -> Node:
@@ -147,7 +157,7 @@ def placed(node: Node, device: str) -> Node:
 
 def to(x: Tensor, target: object) -> Tensor:
     """See `Tensor.to`."""
-    if isinstance(target, DType) or not isinstance(target, str) or target in dt.BY_NAME:
+    if not isinstance(target, str) or target in dt.BY_NAME:
         return x.astype(target)
     return to_device(x, target)
 

@@ -20,6 +20,7 @@ from frontend.graph import node as g
 from frontend.graph.node import Node, Shape
 from frontend.ops import arithmetic, linalg
 from frontend.ops import common as c
+from frontend.ops.common import Operand
 from rawgpu.errors import OperationError, ShapeError
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ Numbers: TypeAlias = int | Sequence[int]
 
 def conv(
     x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    weight: Operand,
+    bias: Operand | None = None,
     stride: Numbers = 1,
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
@@ -43,7 +44,10 @@ def conv(
     stride 1. Gives (N, O, *out) with out = (spatial + 2*padding - dilation*(kernel-1) - 1) //
     stride + 1. Raises ShapeError.
     """
+    weight = c.as_tensor(weight, x, "conv")
     name = f"conv{weight.ndim - 2}d"
+    groups = c.whole(name, "groups", groups)
+    bias = None if bias is None else c.as_tensor(bias, x, name)
     spatial = _check(name, x, weight, bias, groups, weight.shape[0] if weight.ndim else 0)
     count = len(spatial)
     kernel = weight.shape[2:]
@@ -82,8 +86,8 @@ def _with_taps(node: Node, groups: int, outer: int, kernel: Shape) -> Node:
 
 def conv_transpose(
     x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    weight: Operand,
+    bias: Operand | None = None,
     stride: Numbers = 1,
     padding: Numbers = 0,
     output_padding: Numbers = 0,
@@ -95,7 +99,10 @@ def conv_transpose(
     out = (spatial - 1)*stride - 2*padding + dilation*(kernel-1) + output_padding + 1. Raises
     ShapeError.
     """
+    weight = c.as_tensor(weight, x, "conv_transpose")
     name = f"conv_transpose{weight.ndim - 2}d"
+    groups = c.whole(name, "groups", groups)
+    bias = None if bias is None else c.as_tensor(bias, x, name)
     outer = weight.shape[1] if weight.ndim > 1 else 0
     spatial = _check(name, x, weight, bias, groups, outer * groups)
     count = len(spatial)
@@ -161,9 +168,9 @@ def _steps(name: str, stride: Numbers, dilation: Numbers, count: int) -> tuple[S
 def _padding(
     name: str, padding: Numbers | str, kernel: Shape, strides: Shape, dilations: Shape
 ) -> list[tuple[int, int]]:
-    if padding == "valid":
+    if isinstance(padding, str) and padding == "valid":
         return [(0, 0) for _ in kernel]
-    if padding == "same":
+    if isinstance(padding, str) and padding == "same":
         if any(s != 1 for s in strides):
             raise ShapeError(f"{name}: padding 'same' needs stride 1, not {strides}")
         spans = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
@@ -200,7 +207,8 @@ def _finish(x: Tensor, weight: Tensor, bias: Tensor | None, node: Node) -> Tenso
     return out + bias.reshape(1, bias.size, *(1,) * (node.ndim - 2))
 
 
-def _conv_of(count: int, x: Tensor, weight: Tensor) -> None:
+def _conv_of(count: int, x: Tensor, weight: Operand) -> None:
+    weight = c.as_tensor(weight, x, f"conv{count}d")
     if weight.ndim != count + 2:
         raise ShapeError(f"conv{count}d: weight {weight.shape} has not {count + 2} axes")
     if x.ndim != count + 2:
@@ -209,8 +217,8 @@ def _conv_of(count: int, x: Tensor, weight: Tensor) -> None:
 
 def conv1d(
     x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    weight: Operand,
+    bias: Operand | None = None,
     stride: Numbers = 1,
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
@@ -223,8 +231,8 @@ def conv1d(
 
 def conv2d(
     x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    weight: Operand,
+    bias: Operand | None = None,
     stride: Numbers = 1,
     padding: Numbers | str = 0,
     dilation: Numbers = 1,
@@ -237,8 +245,8 @@ def conv2d(
 
 def conv3d(
     x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    weight: Operand,
+    bias: Operand | None = None,
     stride: Numbers = 1,
     padding: Numbers | str = 0,
     dilation: Numbers = 1,

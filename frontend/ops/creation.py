@@ -70,18 +70,19 @@ def empty(*shape: Any, dtype: object | None = None, device: str | None = None) -
     return full(c.checked_shape("empty", shape), 0, kind, device)
 
 
-def full_like(x: Tensor, value: Scalar, dtype: object | None = None) -> Tensor:
+def full_like(x: Operand, value: Scalar, dtype: object | None = None) -> Tensor:
     """A tensor of x's shape and device, and dtype unless another is named, filled with `value`."""
-    kind = x.dtype if dtype is None else dt.of(dtype)
+    (x,) = c.tensors("full_like", [x])
+    kind = dt.chosen(dtype, x.dtype)
     return c.new(c.full(c.held("full_like", value, kind), x.shape, kind), x.device)
 
 
-def zeros_like(x: Tensor, dtype: object | None = None) -> Tensor:
+def zeros_like(x: Operand, dtype: object | None = None) -> Tensor:
     """Zeros of x's shape, dtype and device."""
     return full_like(x, 0, dtype)
 
 
-def ones_like(x: Tensor, dtype: object | None = None) -> Tensor:
+def ones_like(x: Operand, dtype: object | None = None) -> Tensor:
     """Ones of x's shape, dtype and device."""
     return full_like(x, 1, dtype)
 
@@ -152,7 +153,7 @@ def linspace(
     """`count` numbers from `start` to `stop`, both met exactly, or without it if not `endpoint`."""
     kind = dt.chosen(dtype, dt.DEFAULT_FLOAT)
     start, stop = (c.real("linspace", "an end", v) for v in (start, stop))
-    (count,) = c.checked_shape("linspace", (count,))
+    count = c.extent("linspace", "the count", count)
     c.needs_float("linspace", kind)
     gaps = count - 1 if endpoint else count
     if gaps <= 0:

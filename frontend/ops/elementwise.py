@@ -235,6 +235,8 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
     "tanh" takes the usual approximation.
     """
+    if not isinstance(approximate, str):
+        raise OperationError(f"gelu: approximate is text, not {c.shown(approximate)}")
     if approximate == "tanh":
         inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
         return x * 0.5 * (inner.tanh() + 1.0)
@@ -256,4 +258,5 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
 
 def hardtanh(x: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
     """X limited to [low, high]; its derivative at both is 0."""
-    return (x <= low).where(low, (x >= high).where(high, x))
+    wide = x._derive(c.widen_fp8(x.node))
+    return (wide <= low).where(low, (wide >= high).where(high, wide))

@@ -89,8 +89,9 @@ def dot(x: Tensor, y: Operand) -> Tensor:
     return matmul(x, y)
 
 
-def vecdot(x: Tensor, y: Tensor, axis: int = -1) -> Tensor:
+def vecdot(x: Tensor, y: Operand, axis: int = -1) -> Tensor:
     """The sum over `axis` of x * y, broadcast."""
+    y = c.as_tensor(y, x, "vecdot")
     return (x * y).sum(axis, dtype=arithmetic.common_dtype("vecdot", x.dtype, y.dtype))
 
 

@@ -6,13 +6,13 @@ The others are in `frontend/nn`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frontend import dtype as dt
 from frontend.graph import node as g
 from frontend.graph.node import Op
 from frontend.ops import common as c
-from frontend.ops import reduce
+from frontend.ops import indexing, reduce
 from rawgpu.errors import OperationError, ShapeError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def cross_entropy(
     x: Tensor,
-    labels: Tensor,
+    labels: Any,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
@@ -29,15 +29,19 @@ def cross_entropy(
     """-log(softmax(x))[label] of logits (N, C, *rest) and labels (N, *rest), or (C,) and ().
 
     Labels may also be probabilities of x's shape. "mean" divides by the labels not equal to
-    `ignore_index`, "sum" adds, "none" gives a loss for each label. Labels outside the classes count
-    as all-zero rows. Raises ShapeError.
+    `ignore_index`, "sum" adds, "none" gives a loss for each label. A label outside the classes
+    counts as an all-zero row in a tensor, whose values are not looked at; in a list or an array it
+    raises IndexOutOfRange. Raises ShapeError.
     """
-    if reduction not in ("mean", "sum", "none"):
+    ignore_index = c.whole("cross_entropy", "ignore_index", ignore_index)
+    label_smoothing = c.probability("cross_entropy", "label_smoothing", label_smoothing)
+    if not isinstance(reduction, str) or reduction not in ("mean", "sum", "none"):
         raise OperationError(f"cross_entropy: reduction {reduction!r} is not mean, sum or none")
     if x.ndim == 0:
         raise ShapeError("cross_entropy: a scalar has no classes")
     axis = 0 if x.ndim == 1 else 1
     classes = x.shape[axis]
+    labels = label_tensor("cross_entropy", labels, x, classes, ignore_index)
     logs = reduce.log_softmax(x, axis)
     c.same_device("cross_entropy", x, labels)
     if labels.dtype.is_float:
@@ -63,6 +67,16 @@ def cross_entropy(
     return _reduced(counted.where(loss, 0.0), reduction, counted)
 
 
+def label_tensor(name: str, labels: Any, x: Tensor, classes: int, ignored: int) -> Tensor:
+    """Labels, or probabilities, as a tensor beside x; labels known on the host are checked."""
+    if isinstance(labels, type(x)):
+        return labels
+    made = c.as_tensor(labels, x, name)
+    if made.dtype.is_float:
+        return made
+    return indexing.index_tensor(name, labels, x.device, classes, low=0, spared=ignored)
+
+
 def _reduced(loss: Tensor, reduction: str, counted: Tensor | None) -> Tensor:
     if reduction == "none":
         return loss
@@ -85,7 +99,10 @@ def layer_norm(
 
     Then scaled and shifted.
     """
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    extents = c.extents("layer_norm", shape)
+    eps = c.real("layer_norm", "eps", eps)
+    weight = None if weight is None else c.as_tensor(weight, x, "layer_norm")
+    bias = None if bias is None else c.as_tensor(bias, x, "layer_norm")
     if not extents or x.shape[-len(extents) :] != extents:
         raise ShapeError(f"layer_norm: the last axes of {x.shape} are not {extents}")
     for what, part in (("weight", weight), ("bias", bias)):

@@ -210,7 +210,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     if axis is None:
         return repeat(flatten(x), repeats, 0)
     axis = c.normal_axis("repeat", axis, x.ndim)
-    (count,) = c.checked_shape("repeat", (repeats,))
+    count = c.extent("repeat", "the number of repeats", repeats)
     node = c.insert_axis(x.node, axis + 1)
     node = g.expand(node, tuple(count if i == axis + 1 else n for i, n in enumerate(node.shape)))
     shape = tuple(n * count if i == axis else n for i, n in enumerate(x.shape))
@@ -311,7 +311,7 @@ def pad(
     less than, or (wrap) at most, the axis's extent. Raises ShapeError.
     """
     mode = MODE_ALIASES.get(mode, mode) if isinstance(mode, str) else mode
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise OperationError(f"pad: mode {mode!r} is none of {', '.join(MODES)}")
     pairs = _width_pairs(widths)
     if len(pairs) > x.ndim:
@@ -320,7 +320,8 @@ def pad(
     node = _crop(x.node, pairs)
     pairs = [(max(lo, 0), max(hi, 0)) for lo, hi in pairs]
     if mode == "constant":
-        fill = c.scalar("pad", bool(value) if x.dtype is dt.bool_ else value, x.dtype, ())
+        number = c.real("pad", "the value", value)
+        fill = c.scalar("pad", bool(number) if x.dtype is dt.bool_ else number, x.dtype, ())
         if fill.dtype is not x.dtype:
             raise DTypeError(f"pad: {value!r} is no value of {x.dtype}")
         return x._derive(g.pad(node, [(lo, 0, hi) for lo, hi in pairs], fill))
@@ -335,9 +336,7 @@ def _width_pairs(widths: Any) -> list[tuple[int, int]]:
         isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in widths
     ):
         raise ShapeError(f"pad: widths are (before, after) pairs, not {c.shown(widths)}")
-    return [
-        (c.whole("pad", "a width", lo), c.whole("pad", "a width", hi)) for lo, hi in widths
-    ]
+    return [(c.whole("pad", "a width", lo), c.whole("pad", "a width", hi)) for lo, hi in widths]
 
 
 def _crop(node: Node, pairs: Sequence[tuple[int, int]]) -> Node:
@@ -439,7 +438,7 @@ def diag(x: Tensor) -> Tensor:
 
 def meshgrid(*tensors: Operand, indexing: str = "xy") -> list[Tensor]:
     """Coordinate tensors of the grid that the vectors span; "xy" exchanges the first two axes."""
-    if indexing not in ("xy", "ij"):
+    if not isinstance(indexing, str) or indexing not in ("xy", "ij"):
         raise OperationError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}")
     vectors = c.tensors("meshgrid", tensors)
     if any(v.ndim > 1 for v in vectors):

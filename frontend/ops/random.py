@@ -44,10 +44,12 @@ class Generator:
         self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Start over with this seed, of which 64 bits count."""
+        """Start over with this seed, of which 64 bits count. Raises OperationError for no int."""
+        if not isinstance(seed, (int, np.integer)):
+            raise OperationError(f"manual_seed: a seed is a whole number, not {c.shown(seed)}")
         if tracing.state.trace is not None:
             tracing.state.trace.seeded(self)
-        self.seed = seed & MASK
+        self.seed = int(seed) & MASK
         self.drawn = 0
         return self
 
@@ -154,8 +156,8 @@ def _drawn(node: Node, shape: Shape, device: str, requires_grad: bool) -> Tensor
     return tensor
 
 
-def _float(name: str, dtype: object) -> DType:
-    kind = dt.of(dtype)
+def _float(name: str, dtype: object | None) -> DType:
+    kind = dt.chosen(dtype, dt.DEFAULT_FLOAT)
     c.needs_float(name, kind)
     if kind in dt.FP8:
         raise DTypeError(f"{name}: not in {kind}, which is for storage", hint="cast a float32 draw")
@@ -167,7 +169,7 @@ def _float(name: str, dtype: object) -> DType:
 
 def rand(
     *shape: Any,
-    dtype: object = dt.DEFAULT_FLOAT,
+    dtype: object | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
@@ -182,7 +184,7 @@ def uniform(
     shape: int | Sequence[int],
     low: float = 0.0,
     high: float = 1.0,
-    dtype: object = dt.DEFAULT_FLOAT,
+    dtype: object | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
@@ -190,6 +192,7 @@ def uniform(
     """low + u*(high - low) with u uniform in [0, 1)."""
     extents = c.checked_shape("uniform", (shape,))
     kind, where = _float("uniform", dtype), c.resolved_device(device)
+    low, high = c.real("uniform", "low", low), c.real("uniform", "high", high)
     node = _fraction(_words(math.prod(extents), where, generator), kind)
     if high - low != 1.0:
         node = g.binary(Op.MUL, node, c.like(high - low, node))
@@ -200,7 +203,7 @@ def uniform(
 
 def randn(
     *shape: Any,
-    dtype: object = dt.DEFAULT_FLOAT,
+    dtype: object | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
@@ -220,7 +223,7 @@ def normal(
     shape: int | Sequence[int],
     mean: float = 0.0,
     std: float = 1.0,
-    dtype: object = dt.DEFAULT_FLOAT,
+    dtype: object | None = None,
     device: str | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
@@ -228,6 +231,9 @@ def normal(
     """mean + std*z with z standard normal."""
     extents = c.checked_shape("normal", (shape,))
     kind, where = _float("normal", dtype), c.resolved_device(device)
+    mean, std = c.real("normal", "the mean", mean), c.real("normal", "std", std)
+    if std < 0:
+        raise OperationError(f"normal: std, {std}, is negative")
     node = _normal(math.prod(extents), where, kind, generator)
     node = g.binary(Op.MUL, node, c.like(std, node))
     node = g.binary(Op.ADD, node, c.like(mean, node))
@@ -275,16 +281,23 @@ def randint(
     low: int,
     high: int,
     shape: int | Sequence[int],
-    dtype: object = dt.DEFAULT_INT,
+    dtype: object | None = None,
     device: str | None = None,
     generator: Generator | None = None,
 ) -> Tensor:
     """Whole numbers from `low` to below `high`: 64 random bits modulo the range."""
     extents = c.checked_shape("randint", (shape,))
-    kind, where = dt.of(dtype), c.resolved_device(device)
+    kind, where = dt.chosen(dtype, dt.DEFAULT_INT), c.resolved_device(device)
     c.needs_integer("randint", kind)
+    for bound in (low, high):
+        if not isinstance(bound, (int, np.integer)):
+            raise OperationError(
+                f"randint: low and high are whole numbers, not {c.shown(bound)}",
+                hint="randint(low, high, shape)",
+            )
+    low, high = int(low), int(high)
     if low >= high or not (c.fits(low, kind) and c.fits(high - 1, kind)):
-        raise OperationError(f"randint: no {kind} from {low} to below {high}")
+        raise OperationError(f"randint: no {kind} from {c.shown(low)} to below {c.shown(high)}")
     bits = _word64(_words(math.prod(extents), where, generator))
     if high - low <= MASK:
         bits = g.binary(Op.MOD, bits, c.like(high - low, bits))
@@ -293,21 +306,35 @@ def randint(
 
 
 def bernoulli(x: Tensor, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that x gives for each element, else 0, in x's dtype."""
+    """1 with the probability that x gives for each element, else 0, in x's dtype.
+
+    What is known of x is checked: OperationError where an element is not between 0 and 1. In values
+    that are still to be computed, less than 0 gives 0 and more than 1 gives 1.
+    """
     c.needs_float("bernoulli", x.dtype)
+    p = x.detach()
+    if _is_known(x) and not bool(((p >= 0.0) & (p <= 1.0)).all()):
+        raise OperationError("bernoulli: a probability is not between 0 and 1")
     draw = rand(x.shape, device=x.device, generator=generator)
     return (draw < x.detach()).astype(x.dtype)
 
 
+def _is_known(x: Tensor) -> bool:
+    """Whether looking at x computes nothing but the look."""
+    if tracing.state.trace is not None:
+        return False
+    return x.node.storage is not None or x.node.op is Op.CONST
+
+
 def dropout_mask(x: Tensor, rate: float, generator: Generator | None = None) -> Tensor:
     """True with probability 1 - rate for each element of x."""
-    if not 0 <= rate <= 1:
-        raise OperationError(f"dropout: {rate} is no probability")
+    rate = c.probability("dropout", "the rate", rate)
     return rand(x.shape, device=x.device, generator=generator) >= rate
 
 
 def dropout(x: Tensor, rate: float = 0.5, generator: Generator | None = None) -> Tensor:
     """x with a share `rate` of its elements zeroed and the others divided by 1 - rate."""
+    rate = c.probability("dropout", "the rate", rate)
     if rate == 0:
         return x
     kept = dropout_mask(x, rate, generator)
@@ -318,7 +345,7 @@ def permutation(
     count: int, device: str | None = None, generator: Generator | None = None
 ) -> Tensor:
     """The numbers below `count` in random order, as int64."""
-    (count,) = c.checked_shape("permutation", (count,))
+    count = c.extent("permutation", "the count", count)
     where = c.resolved_device(device)
     bits = c.new(_word64(_words(count, where, generator)), where)
     return sorting.argsort(bits, 0)
@@ -331,12 +358,24 @@ def shuffle(x: Tensor, axis: int = 0, generator: Generator | None = None) -> Ten
 
 
 def multinomial(x: Tensor, count: int = 1, generator: Generator | None = None) -> Tensor:
-    """`count` indices drawn with replacement for each row of weights (..., n), as int64."""
+    """`count` indices drawn with replacement for each row of weights (..., n), as int64.
+
+    What is known of the weights is checked: OperationError for a negative one, or a row whose sum
+    is not positive and finite. Weights that are still to be computed and break this rule give some
+    index of their row.
+    """
+    count = c.extent("multinomial", "the count", count)
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ShapeError(f"multinomial: {x.shape} has no weights to draw from")
     weights = x.detach().astype(dt.float32)
     running = reduce.cumsum(weights, -1)
     total = running[..., -1:]
+    if _is_known(x):
+        right = (weights >= 0.0).all() & ((total > 0.0) & total.isfinite()).all()
+        if not bool(right):
+            raise OperationError(
+                "multinomial: weights are not negative, and each row has a positive, finite sum"
+            )
     draw = rand((*x.shape[:-1], count), device=x.device, generator=generator) * total
     below = movement.expand_dims(running, -2) <= movement.expand_dims(draw, -1)
     chosen = below.sum(-1)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def _kept(x: Tensor, node: Node, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    return x._derive(c.keep_axes(node, x.shape, axes) if keepdims else node)
+    kept = c.flag("a reduction", "keepdims", keepdims)
+    return x._derive(c.keep_axes(node, x.shape, axes) if kept else node)
 
 
 def _sum_type(dtype: DType) -> DType:
@@ -228,7 +229,8 @@ def logsumexp(x: Tensor, axis: Axes = None, *, keepdims: bool = False) -> Tensor
     top = max(x, axes, keepdims=True).detach()
     top = top.isfinite().where(top, 0.0)  # inf - inf would be NaN
     out = (x - top).exp().sum(axes, keepdims=True).log() + top
-    return out if keepdims else out.reshape(*[n for i, n in enumerate(x.shape) if i not in axes])
+    kept = c.flag("logsumexp", "keepdims", keepdims)
+    return out if kept else out.reshape(*[n for i, n in enumerate(x.shape) if i not in axes])
 
 
 # -- scans

@@ -40,7 +40,8 @@ def sort(x: Tensor, axis: int = -1, *, descending: bool = False) -> Tensor:
 
 def _order(x: Tensor, axis: int, descending: bool, name: str) -> Node:
     axis = c.normal_axis(name, axis, x.ndim)
-    return g.argsort(c.widen_fp8(x.node), axis, descending=descending)
+    falling = c.flag(name, "the order", descending)
+    return g.argsort(c.widen_fp8(x.node), axis, descending=falling)
 
 
 def topk(x: Tensor, count: int, axis: int = -1, *, largest: bool = True) -> ValuesIndices:
@@ -94,7 +95,7 @@ def searchsorted(x: Tensor, values: Operand, *, side: str = "left") -> Tensor:
     """
     if x.ndim != 1:
         raise ShapeError(f"searchsorted: the sorted tensor is a vector, not {x.shape}")
-    if side not in ("left", "right"):
+    if not isinstance(side, str) or side not in ("left", "right"):
         raise OperationError(f"searchsorted: side is 'left' or 'right', not {side!r}")
     values = c.as_tensor(values, x, "searchsorted")
     c.same_device("searchsorted", x, values)
@@ -131,6 +132,7 @@ def quantile(x: Tensor, q: float, axis: int | None = None, *, keepdims: bool = F
     last = ordered._derive(c.narrow(ordered.node, along, n - 1, 1))
     out = low if lower == exact else low + (high - low) * (exact - lower)
     out = last.isnan().where(last, out)
+    keepdims = c.flag("quantile", "keepdims", keepdims)
     if axis is None:
         return out.reshape((1,) * x.ndim if keepdims else ())
     return out if keepdims else movement.squeeze(out, along)

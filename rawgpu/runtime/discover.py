@@ -11,6 +11,7 @@ import importlib.util
 from typing import Any
 
 from rawgpu.contract import DeviceInfo
+from rawgpu.runtime import rooms
 
 VENDORS: dict[str, str] = {
     "cpu": "rawgpu.cpu.driver.device",
@@ -33,6 +34,8 @@ def driver(vendor: str) -> Any | None:
         return None
     if importlib.util.find_spec(name) is None:
         return None
+    if rooms.wanted():
+        rooms.load_vendors()
     return importlib.import_module(name)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 
 from rawgpu.errors import UnsupportedDevice
 from rawgpu.ioctl.port import KernelPort
-from rawgpu.virtual.clock import Clock, SteppedClock
+from rawgpu.virtual.clock import Clock, HostClock, SteppedClock
 from rawgpu.virtual.faults import Faults
 from rawgpu.virtual.schedule import Chance
 
@@ -47,6 +47,8 @@ class Setting:
     clock: Clock
     faults: Faults
     strict: bool
+    threaded: bool = False
+    """Whether GPUs run beside the program, in host time, and not in its calls."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The vendor's own: kernel versions, profiles."""
 
@@ -91,17 +93,25 @@ def parse(spec: str) -> list[str]:
 class Room:
     """Virtual machines that drivers find while the room is entered. A context manager.
 
-    Options go to the vendors' builders: `kfd=(1, 14)`, `profile="small-bar"`, …
+    Stepped unless `threaded`, which programs need that ring doorbells with plain stores. Other
+    options go to the vendors' builders: `kernel="6.6"`, `large_bar=False`, …
     """
 
     def __init__(
-        self, spec: str, *, seed: int | None = None, strict: bool = True, **options: Any
+        self,
+        spec: str,
+        *,
+        seed: int | None = None,
+        strict: bool = True,
+        threaded: bool = False,
+        **options: Any,
     ) -> None:
         self.spec = spec
         self.seed = int(os.environ.get(SEED_ENVIRONMENT, "0")) if seed is None else seed
         self.strict = strict
         self.faults = Faults()
-        self.clock: Clock = SteppedClock()
+        self.threaded = threaded
+        self.clock: Clock = HostClock() if threaded else SteppedClock()
         self.options = options
         self.machines: dict[str, VirtualMachine] = {}
         self._names = parse(spec)
@@ -117,6 +127,7 @@ class Room:
                 clock=self.clock,
                 faults=self.faults,
                 strict=self.strict,
+                threaded=self.threaded,
                 options=self.options,
             )
             self.machines[vendor] = _makers[vendor].build(setting)

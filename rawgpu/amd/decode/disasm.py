@@ -442,13 +442,10 @@ class Printer:
     def _flat(self, instruction: MachineInstruction) -> str:
         get, operands = instruction.get, instruction.operands
         parts = []
-        returns = self._returns(instruction)
         for role, _, token in self._parsed(instruction):
-            if role == "d" and get("lds"):
-                continue
-            if token == "lds" or (role == "d" and "?" in instruction.row.operands and not returns):
-                continue
             operand = operands.get(role)
+            if token == "lds" or (role == "d" and (operand is None or get("lds"))):
+                continue
             parts.append("off" if operand is None else operand.text)
         if "base" in operands:
             parts.append(operands["base"].text)
@@ -459,12 +456,6 @@ class Printer:
         if offset:
             text += f" offset:{offset}"
         return text + self._cache_bits(instruction)
-
-    def _returns(self, instruction: MachineInstruction) -> bool:
-        """Whether an atomic gives back what was there."""
-        if "th" in instruction.form.encoding.pieces:
-            return bool(instruction.get("th") & 1)
-        return bool(instruction.get("glc") or instruction.get("sc0"))
 
     def _cache_bits(self, instruction: MachineInstruction) -> str:
         get = instruction.get

@@ -8,6 +8,7 @@ its own.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -57,6 +58,7 @@ class Connection:
             self.abi = _row(port.ioctl(self.fd, kfd.GetVersion()))
             if context:
                 port.ioctl(self.fd, self.new(kfd.CreateProcess))
+            self._switch_debugger_off()
         except BaseException:
             port.close(self.fd)
             raise
@@ -64,6 +66,13 @@ class Connection:
         self.gpus: dict[int, Gpu] = {}
         """By gpu_id; those whose address space was taken."""
         self.events = Events(self)
+
+    def _switch_debugger_off(self) -> None:
+        """As tinygrad does: on parts with MES firmware an old debug state would matter."""
+        if self.abi.has(kfd.RuntimeEnable):
+            request = self.new(kfd.RuntimeEnable, mode_mask=kfd.RuntimeMode(0))
+            with contextlib.suppress(KernelCallFailed):  # another library has it switched on
+                self.ioctl(request)
 
     def ioctl(self, request: R) -> R:
         """A request in the form that this kernel's version has."""

@@ -10,9 +10,11 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rawgpu.amd.driver import facts, scratch
+import numpy as np
+
+from rawgpu.amd.driver import facts, scratch, share
 from rawgpu.amd.driver.blit import Blit
 from rawgpu.amd.driver.connection import Connection, connect
 from rawgpu.amd.driver.copyqueue import CopyQueue
@@ -90,6 +92,7 @@ class AmdDevice(Arrays):
         self._no_copies = not (node["num_sdma_engines"] + node["num_sdma_xgmi_engines"])
         self._doorbells: int | None = None
         self._scratches: list[scratch.Scratch] = []
+        self._foreign: list[share.Foreign] = []
         self.hdp_dirty = False
         self._hdp = HdpFlush(self)
         self.local = local_allocator(self)
@@ -119,6 +122,25 @@ class AmdDevice(Arrays):
             raise LaunchError(f"a buffer of {size_bytes} bytes")
         allocator = self.local if kind is MemoryKind.DEVICE else self.host
         return AmdBuffer(self, allocator.alloc(size_bytes), size_bytes, kind)
+
+    def pin(self, array: np.ndarray[Any, Any]) -> share.Foreign:
+        """Let the GPU reach an array's own pages at the array's address."""
+        self.check_open()
+        return self._joined(share.pin(self, array))
+
+    def import_dmabuf(self, dmabuf_fd: int, size_bytes: int) -> share.Foreign:
+        """Memory that another device or process exported."""
+        self.check_open()
+        return self._joined(share.take(self, dmabuf_fd, size_bytes))
+
+    def _joined(self, foreign: share.Foreign) -> share.Foreign:
+        self._foreign.append(foreign)
+        return foreign
+
+    def left(self, foreign: share.Foreign) -> None:
+        """A foreign range was closed."""
+        if foreign in self._foreign:
+            self._foreign.remove(foreign)
 
     def memory(self) -> MemoryStatistics:
         """Of VRAM."""
@@ -315,6 +337,8 @@ class AmdDevice(Arrays):
             for made in self._scratches:
                 if made.region is not None:
                     stack.callback(made.region.close)
+            for foreign in tuple(self._foreign):
+                stack.callback(foreign.close)
             stack.callback(self.blit.close)
             stack.callback(self.transfer.close)
             for queue in tuple(self._queues):

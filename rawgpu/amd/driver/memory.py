@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rawgpu.amd.driver import share
 from rawgpu.amd.driver.region import HOST, LOCAL, Region, allocate, map_on, page_up
 from rawgpu.amd.driver.reserve import HUGE_BYTES
 from rawgpu.contract import MemoryKind, MemoryStatistics
@@ -26,6 +27,7 @@ from rawgpu.native.system import ffi
 
 if TYPE_CHECKING:
     from rawgpu.amd.driver.device import AmdDevice
+    from rawgpu.amd.driver.queue import Submitter
 
 ALIGN_BYTES = 256
 SEGMENT_BYTES = HUGE_BYTES
@@ -53,13 +55,21 @@ class Segment:
 class Block:
     """A piece of a segment; returns to its allocator with the last reference."""
 
-    __slots__ = ("address", "allocator", "capacity_bytes", "segment")
+    __slots__ = ("address", "allocator", "capacity_bytes", "segment", "uses")
 
     def __init__(self, allocator: Allocator, segment: Segment, address: int, size: int) -> None:
         self.allocator = allocator
         self.segment = segment
         self.address = address
         self.capacity_bytes = size
+        self.uses: dict[Submitter, int] = {}
+        """Queues that use it, and the value of each one's timeline when they have done so."""
+
+    def wait_unused(self) -> None:
+        """Wait for everything submitted that uses it."""
+        uses, self.uses = self.uses, {}
+        for queue, value in uses.items():
+            queue.wait_submitted(value)
 
     def view(self, size_bytes: int) -> memoryview:
         """The block's bytes as the CPU sees them."""
@@ -288,13 +298,14 @@ class AmdBuffer:
     def write(
         self, data: bytes | bytearray | memoryview | np.ndarray[Any, Any], offset: int = 0
     ) -> None:
-        """Copy in; what was submitted before and uses the buffer must have ended."""
+        """Copy in, after everything submitted that uses the buffer."""
         flat: Any = data
         if isinstance(data, np.ndarray):
             flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         source = memoryview(flat).cast("B")
         self._check(source.nbytes, offset)
         if source.nbytes:
+            self.block.wait_unused()
             self._device.transfer.write(self.block, offset, source)
 
     def read(self, size_bytes: int | None = None, offset: int = 0) -> bytes:
@@ -316,6 +327,10 @@ class AmdBuffer:
             )
         self._device.flush_hdp()
         map_on(self.block.segment.region, [node.gpu_id])
+
+    def export_dmabuf(self) -> int:
+        """A descriptor by which others reach the memory; the caller closes it."""
+        return share.export(self)
 
     def _check(self, size_bytes: int, offset: int) -> None:
         if offset < 0 or size_bytes < 0 or offset + size_bytes > self._size_bytes:

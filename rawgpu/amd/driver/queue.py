@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rawgpu.amd.driver.dispatch import KERNARG_ALIGN, Boundaries, launch_of
+from rawgpu.amd.driver.memory import Block
 from rawgpu.amd.driver.program import AmdKernel
 from rawgpu.amd.driver.ring import Ring
 from rawgpu.amd.driver.signal import AmdSignal
@@ -31,7 +32,6 @@ from rawgpu.native.code import native_code
 
 if TYPE_CHECKING:
     from rawgpu.amd.driver.device import AmdDevice
-    from rawgpu.amd.driver.memory import Block
     from rawgpu.amd.driver.recording import AmdRecording
 
 RING_BYTES = 1 << 20
@@ -141,6 +141,9 @@ class Submitter:
         """Note a submit that was just written."""
         keep, self._keep = self._keep, []
         names, self._names = tuple(self._names), []
+        for item in keep:
+            if type(item) is Block:
+                item.uses[self] = self.submitted
         self.inflight.append(Submission(self.submitted, self.ring.written, names, keep))
 
     def synchronize(self, timeout_ms: int = 30_000) -> None:
@@ -155,6 +158,13 @@ class Submitter:
             self.stuck = False
         self.retire()
         self._device.check_reports()
+
+    def wait_submitted(self, value: int) -> None:
+        """Wait until the submit with this number has ended."""
+        if self.timeline.peek() < value and not self.closed:
+            self._device.wait_until(
+                lambda: self.timeline.peek() >= value, 30_000, lambda: self.where(value)
+            )
 
     def where(self, value: int) -> str:
         """What a time-out says: `compute0, which is at fence 41 of 42`."""

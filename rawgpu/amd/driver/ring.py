@@ -91,6 +91,10 @@ class Ring:
         device = self.device
         # Without AQL_QUEUE_MEM: it maps half the memory twice, which only gfx7 and gfx8 need.
         self.ring = self._region(self.size_bytes)
+        if self.kind == QueueType.COMPUTE_AQL:
+            empty = bytes([aql.PacketType.INVALID]).ljust(aql.PACKET_BYTES, b"\0")
+            count = self.size_bytes // aql.PACKET_BYTES
+            ffi.memmove(ffi.cast("char *", self.ring.address), empty * count, self.size_bytes)
         self.pointers = self._region(PAGE_BYTES)
         self.queue_va = self.pointers.address
         self._write_pointer = self.pointers.address + WRITE_POINTER

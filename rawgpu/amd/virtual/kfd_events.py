@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rawgpu.amd.virtual.kernel import Kernel
 
 WAIT_STEPS = 64
+FAR_NS = 1 << 62
 ENTRY_BYTES = kfd.EventData.about.size
 
 
@@ -117,6 +118,7 @@ def _wait(kernel: Kernel, waiters: list[Waiter], request: kfd.WaitEvents) -> boo
     machine = kernel.machine
     enough = all if request.wait_for_all else any
     end = machine.clock.now_ns() + request.timeout * 1_000_000
+    end += FAR_NS if request.timeout == kfd.WAIT_FOREVER else 0
     while True:
         if any(waiter.destroyed for waiter in waiters):
             raise KernelError(errno.EIO, "an event was destroyed")
@@ -125,7 +127,7 @@ def _wait(kernel: Kernel, waiters: list[Waiter], request: kfd.WaitEvents) -> boo
         left = end - machine.clock.now_ns()
         if not request.timeout or (left <= 0 and request.timeout != kfd.WAIT_FOREVER):
             return False
-        if machine.run(WAIT_STEPS):
+        if machine.wait(WAIT_STEPS, left):
             continue
         if request.timeout == kfd.WAIT_FOREVER:
             raise Misuse("WAIT_EVENTS without a time limit, and nothing will ever happen")

@@ -32,8 +32,6 @@ FINE_GRAINED = AllocFlags.COHERENT | AllocFlags.UNCACHED | AllocFlags.EXT_COHERE
 """What makes a buffer's pages bypass L2 (MTYPE_UC)."""
 RESERVED_VRAM = 1 << 29
 """What the kernel and firmware keep of a card."""
-POISONED_BYTES = 1 << 20
-"""Strict: fresh VRAM up to this size has poison, though the kernel clears it."""
 
 
 def known(kernel: Kernel, gpu_id: int) -> Taken:
@@ -133,7 +131,7 @@ def _vram(kernel: Kernel, taken: Taken, size_bytes: int) -> Extent:
     if vram.used_bytes + page_up(size_bytes) > vram.size_bytes - RESERVED_VRAM:
         raise KernelError(errno.ENOMEM, f"{vram.used_bytes} of {vram.size_bytes} bytes are used")
     extent = vram.alloc(size_bytes)
-    if kernel.machine.strict and extent.size_bytes <= POISONED_BYTES:
+    if kernel.machine.strict:  # though the kernel clears it: nobody may count on that
         kernel.machine.scramble(extent)
     return extent
 

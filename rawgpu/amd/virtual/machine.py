@@ -10,6 +10,8 @@ import dataclasses
 import errno
 import importlib
 import os
+import threading
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +42,11 @@ from rawgpu.virtual.room import Setting
 if TYPE_CHECKING:
     from rawgpu.amd.virtual.port import Port
 
+POISON_BYTES = 1 << 20
 PAUSE_STEPS = 48
 """Steps that one `pause` gives the GPUs."""
+THREAD_STEPS = 256
+REST_S, LONGEST_REST_S = 100e-6, 0.1
 STEP_NS = 100
 SLICE_NS = 20_000
 SLICES_PER_DOUBLING = 64
@@ -66,6 +71,11 @@ class Machine:
         self.chance = setting.chance
         self.clock = setting.clock
         self.faults = setting.faults
+        self.threaded = setting.threaded
+        self.changed = threading.Condition()
+        """Held by whoever touches the machine; notified when something moved."""
+        self._failure: BaseException | None = None
+        self._stopping = False
         self.log: list[str] = []
         self.steps = 0
         self.system = Arena("rawgpu-system", SYSTEM_BYTES)
@@ -88,9 +98,13 @@ class Machine:
         self.event_pages: dict[Process, Extent] = {}
         self._mmio: dict[Gpu, Extent] = {}
         self._order = self.chance.fork("order")
-        self._poison = self.chance.fork("poison")
+        self._turns = self.chance.fork("poison")
+        self._poison = self._turns.bytes(POISON_BYTES)
         self._leap_ns = LEAP_NS
         self._inside = False
+        self._thread = threading.Thread(target=self._work, name="virtual AMD GPUs", daemon=True)
+        if self.threaded:
+            self._thread.start()
 
     # Time and steps.
 
@@ -149,11 +163,42 @@ class Machine:
 
     def pause(self) -> None:
         """A program waits: GPUs run; if nothing moves, time leaps, further each time."""
+        if self.threaded:
+            self.check()
+            self.changed.wait(REST_S)
+            return
         if self.run(PAUSE_STEPS):
             self._leap_ns = LEAP_NS
             return
         self.clock.advance(self._leap_ns)
         self._leap_ns = min(2 * self._leap_ns, LONGEST_LEAP_NS)
+
+    def wait(self, steps: int, limit_ns: int) -> bool:
+        """A call waits: let the GPUs run; False if nothing will move any more (stepped only)."""
+        if not self.threaded:
+            return self.run(steps)
+        self.check()
+        self.changed.wait(min(limit_ns / 1e9, LONGEST_REST_S))
+        return True
+
+    def check(self) -> None:
+        """Raise what ended the thread in which the GPUs run."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _work(self) -> None:
+        """The thread of a threaded machine."""
+        while not self._stopping:
+            with self.changed:
+                try:
+                    moved = self.run(THREAD_STEPS)
+                except Exception as error:
+                    self._failure = error
+                    moved = True
+                if moved:
+                    self.changed.notify_all()
+            time.sleep(0 if moved else REST_S)
 
     def slice_ran(self, slices: int) -> None:
         """A dispatch ran its so-manyth slice: time goes faster the longer one runs."""
@@ -161,10 +206,11 @@ class Machine:
 
     # Memory and errors.
 
-    def scramble(self, extent: Extent, size_bytes: int | None = None) -> None:
-        """Fill memory with poison, as far as that is cheap."""
-        size = min(extent.size_bytes if size_bytes is None else size_bytes, 1 << 20)
-        poke(extent.host, self._poison.bytes(size))
+    def scramble(self, extent: Extent) -> None:
+        """Fill memory with poison, its beginning if it is large."""
+        turn = self._turns.below(POISON_BYTES)
+        poison = self._poison[turn:] + self._poison[:turn]
+        poke(extent.host, poison[: extent.size_bytes])
 
     def memory_error(self, gpu: Gpu) -> None:
         """An uncorrectable error: poison was consumed, the GPU is reset."""
@@ -274,6 +320,9 @@ class Machine:
 
     def close(self) -> None:
         """All processes end; the host gets its memory back."""
+        self._stopping = True
+        if self.threaded:
+            self._thread.join()
         for port in list(self.ports):
             port.exit()
             self.ports.remove(port)

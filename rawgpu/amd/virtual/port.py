@@ -7,9 +7,11 @@ addresses, so programs store to it as they do on a real machine.
 from __future__ import annotations
 
 import errno
+import functools
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from rawgpu.amd.virtual import render, sysfs
 from rawgpu.amd.virtual.dispatch import NotModelled
@@ -45,11 +47,23 @@ from rawgpu.virtual.memory import (
 )
 
 R = TypeVar("R", bound=Request)
+F = TypeVar("F", bound=Callable[..., Any])
 FIRST_FD = 1 << 20
 DOORBELL_STEPS = 8
 """At most so many steps run inside a doorbell store."""
 INTERRUPTS = 10_000
 """How often a call that was interrupted is made again."""
+
+
+def _alone(call: F) -> F:
+    """Hold the machine during a call: a threaded one runs beside it."""
+
+    @functools.wraps(call)
+    def held(self: Port, *args: Any, **named: Any) -> Any:
+        with self.machine.changed:
+            return call(self, *args, **named)
+
+    return cast(F, held)
 
 
 @dataclass(eq=False)
@@ -102,6 +116,7 @@ class Port:
 
     # Files.
 
+    @_alone
     def open(self, path: str, flags: int = OPEN_FLAGS) -> int:
         del flags
         refusal = self.machine.faults.refuse("open")
@@ -116,6 +131,7 @@ class Port:
                 return self.add_file(RenderFile(gpu))
         raise open_refused(path, errno.ENOENT)
 
+    @_alone
     def close(self, fd: int) -> None:
         file = self.files.pop(fd, None)
         if file is None:
@@ -157,6 +173,7 @@ class Port:
 
     # Requests.
 
+    @_alone
     def ioctl(self, fd: int, request: R) -> R:
         file = self.files.get(fd)
         if file is None:
@@ -194,6 +211,7 @@ class Port:
 
     # Memory.
 
+    @_alone
     def mmap(
         self,
         size_bytes: int,
@@ -242,9 +260,8 @@ class Port:
                 if taken.file is file and buffer.mmap_offset == offset and buffer.extent:
                     if size_bytes > buffer.size_bytes:
                         raise KernelError(errno.EINVAL, f"the buffer has {buffer.size_bytes} bytes")
+                    # VRAM without PUBLIC may be mapped as well: working drivers do so.
                     vram = bool(buffer.flags & AllocFlags.VRAM)
-                    if vram and not buffer.flags & AllocFlags.PUBLIC:
-                        raise KernelError(errno.EPERM, "VRAM without PUBLIC has no CPU access")
                     return buffer.extent.retain(), file if vram else None
         raise KernelError(errno.EINVAL, f"no buffer of this file has the offset {offset:#x}")
 
@@ -298,8 +315,10 @@ class Port:
         """Whether the CPU's writes to this VRAM are held back until a flush."""
         held = sum(bar.size_bytes for bar in file.gpu.bars)
         fits = held + size_bytes <= MODELLED_BYTES
-        return self.machine.strict and fits and available()
+        stepped = not self.machine.threaded  # else the CPU writes while pages are compared
+        return self.machine.strict and stepped and fits and available()
 
+    @_alone
     def munmap(self, address: int, size_bytes: int) -> None:
         call = Call(name="munmap", address=address, size_bytes=size_bytes)
         refusal = self.machine.faults.refuse("munmap")
@@ -338,8 +357,10 @@ class Port:
 
     def store_doorbell(self, address: int, value: int, bits: int = 64) -> None:
         poke(address, struct.pack("<Q" if bits == 64 else "<I", value))
-        self.machine.run(self._chance.below(DOORBELL_STEPS))
+        if not self.machine.threaded:
+            self.machine.run(self._chance.below(DOORBELL_STEPS))
 
+    @_alone
     def pause(self) -> None:
         self.machine.pause()
 

@@ -134,10 +134,7 @@ class Queue:
         """The engine is past so much of the ring."""
         self.rptr += units
         self.fetched = self.fetched[units * self.shape.unit :]
-        place = self.shape.read_pointer
-        if self.shape.kind is QueueType.COMPUTE:
-            place += 8 * self.shape.xcc
-        self.view.write(place, struct.pack("<Q", self.rptr), Client.SDMA)
+        self.view.write(self.shape.read_pointer, struct.pack("<Q", self.rptr), Client.SDMA)
 
     def fetch(self, size_bytes: int) -> bool:
         """Have so many bytes of the ring at `rptr` in `fetched`; False: not written yet.

@@ -116,6 +116,9 @@ class InterpreterMachine(WaveMemory):
 
     # The rest of the machine.
 
+    def program_counter(self, pc: int) -> Raw:
+        return np.array([pc], np.uint64)
+
     def set_mode(self, field: int, count: int, value: int) -> None:
         self.set_mode_bits(field, count, np.array([value], np.uint32))
 

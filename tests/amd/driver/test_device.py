@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from rawgpu.amd.driver import device as driver
-from rawgpu.contract import Binding, MemoryKind, QueueKind
+from rawgpu.amd.driver.topology import gpu_nodes
+from rawgpu.contract import Binding, MemoryKind, Parameter, QueueKind
 from rawgpu.errors import (
     BadElf,
     DeviceClosed,
@@ -22,7 +24,9 @@ from rawgpu.errors import (
     PageFault,
     ProcessMustRestart,
     Reset,
+    UnsupportedDevice,
 )
+from rawgpu.native.note import signature_note_ir
 from rawgpu.virtual.room import Room
 from tests.amd.driver.objects import EVERYTHING, GLOBALS, SAXPY, build
 from tests.amd.driver.rooms import Engine, opened, saxpy
@@ -422,3 +426,57 @@ def test_every_kernel_version_serves_us(kernel: str, arch: str) -> None:
         x = gpu.array(np.ones(64, np.float32))
         engine.load(gpu, SAXPY, "saxpy")(x, x, np.float32(1), np.int32(64), block=64)
         assert set(x.numpy()) == {2}
+
+
+@pytest.mark.parametrize("arch", ["gfx950", "gfx1030", "gfx1103", "gfx1150", "gfx1151", "gfx1200"])
+def test_other_gpus_take_a_launch_and_a_copy(arch: str) -> None:
+    """Among them some whose HDP registers are not known: the CPU flushes there."""
+    engine = Engine(work=saxpy)
+    with opened(arch, engine) as gpu:
+        kernel = engine.load(gpu, SAXPY, "saxpy")
+        x, y = (gpu.array(np.full(64, v, np.float32)) for v in (1, 2))
+        kernel(x, y, np.float32(3), np.int32(64), block=64)
+        x.buffer.write(np.full(64, 10, np.float32))
+        kernel(x, y, np.float32(1), np.int32(64), block=64)
+        assert set(y.numpy()) == {15}
+
+
+def test_a_note_with_types_lets_plain_numbers_in() -> None:
+    rows = {
+        "saxpy": [
+            Parameter("x", "pointer"),
+            Parameter("y", "pointer", True),
+            Parameter("a", "float32"),
+            Parameter("n", "int32"),
+        ]
+    }
+    engine = Engine(work=saxpy)
+    with opened("gfx1100", engine) as gpu:
+        program = gpu.load(build(SAXPY + signature_note_ir(rows), "gfx1100"))
+        kernel = program["saxpy"]
+        assert kernel.signature == tuple(rows["saxpy"])
+        x = gpu.array(np.ones(64, np.float32))
+        kernel(x, x, 2.0, 64, block=64)
+        assert set(x.numpy()) == {3}
+        with pytest.raises(LaunchError, match="float64 for float32"):
+            kernel(x, x, np.float64(2), 64, block=64)
+        wrong = {"saxpy": [Parameter("x", "pointer")]}
+        with pytest.raises(BadElf, match="disagree"):
+            gpu.load(build(SAXPY + signature_note_ir(wrong), "gfx1100"))
+
+
+def test_a_machine_without_the_driver_has_no_devices() -> None:
+    """No room is open, and a host without KFD has no AMD GPU that we could see."""
+    for info in driver.discover():
+        assert not info.virtual
+
+
+def test_a_gpu_that_no_row_describes_is_refused_with_the_nearest() -> None:
+    with Room("gfx1100", runner=Engine()) as room:
+        port: Any = room.port("amd")
+        node = gpu_nodes(port)[0]
+        odd = dataclasses.replace(
+            node, properties={**node.properties, "gfx_target_version": 110900}
+        )
+        with pytest.raises(UnsupportedDevice, match="gfx1190"):
+            driver.AmdDevice("amd:0", port, odd)

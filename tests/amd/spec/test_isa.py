@@ -113,3 +113,10 @@ def test_an_instruction_is_what_its_words_say() -> None:
     assert [part.kind for part in dual.parts] == ["vopd", "vopd"]
     load = decoder.decode(bytes.fromhex("c01f52dc01000405"))
     assert load.offset == -64 and load.operands["base"].index == 4
+
+
+def test_an_atomic_has_a_result_only_where_it_gives_one_back() -> None:
+    decoder = decoder_for("gfx11", 32)
+    silent = decoder.decode(bytes.fromhex("0000d6dc01020600"))
+    asked = decoder.decode(bytes.fromhex("0040d6dc01020600"))
+    assert "d" not in silent.operands and asked.operands["d"].index == 0

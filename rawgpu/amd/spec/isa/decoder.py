@@ -172,6 +172,8 @@ class Decoder:
     ) -> dict[str, Operand]:
         operands = dict(form.fixed)
         for slot in form.slots:
+            if slot.only_if is not None and not word >> slot.only_if & 1:
+                continue
             at = (word >> slot.shift & slot.mask) << slot.scale
             if slot.extra is not None:
                 at |= ((word >> slot.extra & 1) ^ slot.flip) << slot.extra_at

@@ -7,6 +7,7 @@ absent base register or an operand width asks for. `decoder.py` finds and reads 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from rawgpu.amd.spec.isa import formats
 from rawgpu.amd.spec.isa.machine import Form, Slot
@@ -85,6 +86,8 @@ class Layout:
         for role, bank, token in parsed:
             slot = self._slot(form, role, bank, token)
             if slot is not None:
+                if role == "d" and "?" in row.operands:
+                    slot = replace(slot, only_if=_return_bit(form.encoding))
                 slots.append(slot)
                 types[role] = slot.type
         slots += self._memory_slots(form)
@@ -272,6 +275,12 @@ class Layout:
             return "soffset" if word >> soffset.shift & soffset.mask != null else None
 
         return pick
+
+
+def _return_bit(encoding: Encoding) -> int:
+    """The bit by which an atomic gives back what was in memory."""
+    name = next(name for name in ("th", "glc", "sc0") if name in encoding.pieces)
+    return encoding.pieces[name][0].shift
 
 
 def _pick_widths(encoding: Encoding) -> Pick:

@@ -16,7 +16,8 @@ class Slot:
     """Where an operand is found: a table, and the bits that index it.
 
     `extra` is one more bit of the word, put at `extra_at` of the index after being flipped by
-    `flip`: which half of a register, which register file.
+    `flip`: which half of a register, which register file. Where `only_if` is given, the operand is
+    there only if that bit is set: the old value that an atomic gives back on request.
     """
 
     role: str
@@ -29,6 +30,7 @@ class Slot:
     extra: int | None = None
     extra_at: int = 9
     flip: int = 0
+    only_if: int | None = None
 
     def index(self, word: int) -> int:
         at = (word >> self.shift & self.mask) << self.scale
@@ -139,7 +141,9 @@ class MachineInstruction:
         """The bytes, built from operands and modifiers."""
         values = self.values
         for slot in self.form.slots:
-            operand = self.operands[slot.role]
-            if operand.kind == "literal" and self.form.literal_field:
+            operand = self.operands.get(slot.role)
+            if operand is None or self.form.literal_field is None:
+                continue
+            if operand.kind == "literal":
                 values[self.form.literal_field] = int(operand.text, 16)
         return self.form.encoding.to_bytes(values)

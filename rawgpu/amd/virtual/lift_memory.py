@@ -1,0 +1,293 @@
+"""Helpers of lifted code, as LLVM functions: loads and stores of a wave's lanes.
+
+Each tests at run time for the shapes that are common, lanes at consecutive addresses and all lanes
+at one, and does the rest by gather and scatter. There are three kinds: "near" has a host pointer
+and 32-bit offsets, "far" has 64-bit GPU addresses checked against the window, "lds" has 32-bit
+offsets of which those beyond the bound read 0 and write nothing. A helper is written when first
+asked for.
+"""
+
+from __future__ import annotations
+
+from rawgpu.compiler_bridge.text import Block, Function, Module, Value
+from rawgpu.compiler_bridge.types import Type, i1, i8, i32, i64, ptr, vector
+from rawgpu.virtual.lift import integer
+
+VOID = Type("void", 0)
+
+
+class Helpers:
+    """The helpers of one module, for waves of `lanes`."""
+
+    def __init__(self, module: Module, lanes: int) -> None:
+        self.module, self.lanes = module, lanes
+        self.row = vector(i32, lanes)
+        self.bools = vector(i1, lanes)
+        self.mask_type = integer(lanes)
+        self._made: set[str] = set()
+        self._rooms: dict[tuple[int, int], Value] = {}
+
+    def room(self, function: Function, count: int) -> Value:
+        """Stack memory of `function` for `count` rows, used again and again."""
+        key = (id(function), count)
+        found = self._rooms.get(key)
+        if found is None:
+            found = self._rooms[key] = function.alloca(self.row, count, align=64)
+        return found
+
+    def permute(self) -> str:
+        name = "permute"
+        if name in self._made:
+            return name
+        self._made.add(name)
+        f = self.module.function(
+            name, [(self.row, "x"), (self.row, "lanes")], self.row, linkage="internal"
+        )
+        table = f.alloca(self.row, 1, align=64)
+        f.store(f.args[0], table, align=64)
+        at = f.gep(table, f.cast("zext", f.args[1], vector(i64, self.lanes)), i32)
+        f.ret(self._gather(f, self.row, at, f.const(self.bools, True)))
+        return name
+
+    def _gather(self, f: Function, row: Type, at: Value, mask: Value) -> Value:
+        name = f"llvm.masked.gather.{row.mangled}.{at.type.mangled}"
+        self.module.declare(name, row, [at.type, mask.type, row])
+        zero = f.const(row, 0)
+        where = f"{at.type} align {row.scalar.size_bytes if row.bits < 32 else 1} {at.text}"
+        return f.emit(row, f"call {row} @{name}({where}, {mask.typed}, {zero.typed})")
+
+    def _scatter(self, f: Function, row: Value, at: Value, mask: Value) -> None:
+        name = f"llvm.masked.scatter.{row.type.mangled}.{at.type.mangled}"
+        self.module.declare(name, VOID, [row.type, at.type, mask.type])
+        f.line(f"call void @{name}({row.typed}, {at.type} align 1 {at.text}, {mask.typed})")
+
+    # Loads.
+
+    def load(self, kind: str, size: int, masked: bool, signed: bool) -> str:
+        """A function (base, lanes, bound, [mask,] result) for `size` bytes a lane."""
+        name = f"load_{kind}{size}{'_signed' if signed else ''}{'_masked' if masked else ''}"
+        if name not in self._made:
+            self._made.add(name)
+            _Access(self, name, kind, size, masked).load(signed)
+        return name
+
+    def store(self, kind: str, size: int, masked: bool) -> str:
+        """A function (base, lanes, bound, [mask,] rows …) for `size` bytes a lane."""
+        name = f"store_{kind}{size}{'_masked' if masked else ''}"
+        if name not in self._made:
+            self._made.add(name)
+            _Access(self, name, kind, size, masked).store()
+        return name
+
+
+class _Access:
+    """Writes one helper."""
+
+    def __init__(self, helpers: Helpers, name: str, kind: str, size: int, masked: bool) -> None:
+        self.h, self.name, self.kind, self.size, self.masked = helpers, name, kind, size, masked
+        self.n = helpers.lanes
+        self.count = max(1, size // 4)
+        self.element = i32 if size >= 4 else integer(8 * size)
+        self.wide = kind == "far"
+        self.index = vector(i64 if self.wide else i32, self.n)
+
+    def _begin(self, extra: list[tuple[Type, str]]) -> None:
+        params: list[tuple[Type, str]] = [(ptr, "base"), (self.index, "lanes"), (i64, "bound")]
+        if self.masked:
+            params.append((self.h.mask_type, "mask"))
+        self.f = f = self.h.module.function(self.name, [*params, *extra], linkage="internal")
+        self.base, self.lanes, self.bound = f.args[:3]
+        self.rest = f.args[3 + self.masked :]
+        self.bits = f.args[3] if self.masked else f.const(self.h.mask_type, -1)
+        self.mask = (
+            f.bitcast(self.bits, self.h.bools) if self.masked else f.const(self.h.bools, True)
+        )
+        self._first()
+
+    def _first(self) -> None:
+        """The index of the first lane that is on, less what consecutive lanes would add to it."""
+        f, scalar = self.f, self.index.scalar
+        if not self.masked:
+            self.one = self.start = f.extract(self.lanes, 0)
+            return
+        no = f.const(i1, False)
+        lane = f.intrinsic("llvm.cttz", self.bits.type, [self.bits, no])
+        lane = f.and_(lane, f.const(lane.type, self.n - 1))
+        if lane.type.bits != scalar.bits:
+            lane = f.cast("zext" if lane.type.bits < scalar.bits else "trunc", lane, scalar)
+        self.one = f.extract(self.lanes, lane)
+        self.start = f.sub(self.one, f.mul(lane, f.const(scalar, self.size)))
+
+    def _all(self, test: Value) -> Value:
+        """Whether `test` holds in all lanes that are on."""
+        f = self.f
+        if self.masked:
+            test = f.or_(test, f.xor(self.mask, f.const(self.h.bools, True)))
+        whole = f.bitcast(test, self.h.mask_type)
+        return f.icmp("eq", whole, f.const(whole.type, -1))
+
+    def _inside(self, index: Value, reach: int) -> Value:
+        """Whether `reach` bytes from a scalar index are within the bound."""
+        f = self.f
+        if self.kind == "near":
+            return f.const(i1, True)
+        wide = index if index.type.bits == 64 else f.cast("zext", index, i64)
+        end = f.add(wide, f.const(i64, reach))
+        fits = f.icmp("ule", end, self.bound)
+        return f.and_(fits, f.icmp("ule", wide, self.bound))
+
+    def _branches(self) -> tuple[Block, Block, Block, Block]:
+        """Blocks for consecutive lanes, for one address, for any, and the end."""
+        f = self.f
+        straight, next_test = f.block("straight"), f.block("test")
+        single, scattered, done = f.block("single"), f.block("scattered"), f.block("done")
+        if self.masked:
+            some = f.block("some")
+            nothing = f.icmp("eq", self.bits, f.const(self.bits.type, 0))
+            empty = f.block("empty")
+            f.condbr(nothing, empty, some)
+            f.at(empty)
+            self._nothing()
+            f.br(done)
+            f.at(some)
+        steps = f.const_vector(self.index.scalar, [i * self.size for i in range(self.n)])
+        line = f.add(f.splat(self.start, self.n), steps)
+        straight_lanes = self._all(f.icmp("eq", self.lanes, line))
+        inside = self._inside(self.start, self.size * self.n)
+        f.condbr(f.and_(straight_lanes, inside), straight, next_test)
+        f.at(next_test)
+        same = self._all(f.icmp("eq", self.lanes, f.splat(self.one, self.n)))
+        f.condbr(f.and_(same, self._inside(self.one, self.size)), single, scattered)
+        return straight, single, scattered, done
+
+    def _nothing(self) -> None:
+        """Where no lane is on a load gives what nobody reads."""
+
+    def _at(self, index: Value) -> Value:
+        wide = index if index.type.bits == 64 else self.f.cast("zext", index, i64)
+        return self.f.gep(self.base, wide, i8, inbounds=False)
+
+    def _lane_pointers(self) -> tuple[Value, Value]:
+        """Pointers of all lanes, and which of them may be used."""
+        f, mask = self.f, self.mask
+        wide = self.lanes
+        if not self.wide:
+            wide = f.cast("zext", self.lanes, vector(i64, self.n))
+        if self.kind != "near":
+            end = f.add(wide, f.const(wide.type, self.size))
+            inside = f.icmp("ule", end, f.splat(self.bound, self.n))
+            if self.kind == "lds":
+                mask = f.and_(mask, inside)
+            else:  # the window's start, which is nobody's: a fault
+                wide = f.select(inside, wide, f.const(wide.type, 0))
+        return f.gep(self.base, wide, i8, inbounds=False), mask
+
+    def load(self, signed: bool) -> None:
+        self._begin([(ptr, "result")])
+        self.signed = signed
+        f = self.f
+        straight, single, scattered, done = self._branches()
+        f.at(straight)
+        self._load_straight()
+        f.br(done)
+        f.at(single)
+        at = self._at(self.one)
+        for i in range(self.count):
+            word = f.load(self.element, f.gep(at, 4 * i, i8), align=1)
+            self._give(i, f.splat(self._extended(word), self.n))
+        f.br(done)
+        f.at(scattered)
+        pointers, mask = self._lane_pointers()
+        for i in range(self.count):
+            at = f.gep(pointers, 4 * i, i8) if i else pointers
+            row = self.h._gather(f, vector(self.element, self.n), at, mask)
+            self._give(i, self._extended(row))
+        f.br(done)
+        f.at(done)
+        f.ret()
+
+    def _extended(self, value: Value) -> Value:
+        word = "sext" if self.signed else "zext"
+        return self.f.cast(word, value, value.type.like(i32))
+
+    def _give(self, number: int, row: Value) -> None:
+        at = self.f.gep(self.rest[0], number * self.n * 4, i8)
+        self.f.store(row, at, align=64)
+
+    def _load_straight(self) -> None:
+        f, total = self.f, self.n * self.count
+        whole = vector(self.element, total)
+        at = self._at(self.start)
+        if self.masked:
+            mask = self._each(self.mask)
+            found = f.masked_load(whole, at, mask, f.const(whole, 0), align=1)
+        else:
+            found = f.load(whole, at, align=1)
+        if self.count == 1:
+            self._give(0, self._extended(found))
+            return
+        for i in range(self.count):
+            self._give(i, f.shuffle(found, found, range(i, total, self.count)))
+
+    def _each(self, mask: Value) -> Value:
+        """A mask of lanes as a mask of their words."""
+        if self.count == 1:
+            return mask
+        lanes = [i // self.count for i in range(self.n * self.count)]
+        return self.f.shuffle(mask, mask, lanes)
+
+    def store(self) -> None:
+        self._begin([(self.h.row, f"row{i}") for i in range(self.count)])
+        f = self.f
+        self.rows = [self._narrowed(row) for row in self.rest]
+        straight, single, scattered, done = self._branches()
+        f.at(straight)
+        self._store_straight()
+        f.br(done)
+        f.at(single)
+        last = self._last()
+        at = self._at(self.one)
+        for i, row in enumerate(self.rows):
+            f.store(f.extract(row, last), f.gep(at, 4 * i, i8), align=1)
+        f.br(done)
+        f.at(scattered)
+        pointers, mask = self._lane_pointers()
+        for i, row in enumerate(self.rows):
+            self.h._scatter(f, row, f.gep(pointers, 4 * i, i8) if i else pointers, mask)
+        f.br(done)
+        f.at(done)
+        f.ret()
+
+    def _narrowed(self, row: Value) -> Value:
+        return self.f.cast("trunc", row, vector(self.element, self.n))
+
+    def _last(self) -> Value | int:
+        """The highest lane that is on: its value stays."""
+        if not self.masked:
+            return self.n - 1
+        f = self.f
+        zeros = f.intrinsic("llvm.ctlz", self.bits.type, [self.bits, f.const(i1, False)])
+        return f.sub(f.const(zeros.type, self.n - 1), zeros)
+
+    def _store_straight(self) -> None:
+        f, at = self.f, self._at(self.start)
+        whole = self.rows[0]
+        if self.count > 1:
+            whole = self._interleaved()
+        if self.masked:
+            f.masked_store(whole, at, self._each(self.mask), align=1)
+        else:
+            f.store(whole, at, align=1)
+
+    def _interleaved(self) -> Value:
+        f, n = self.f, self.n
+        rows = list(self.rows)
+        if len(rows) == 3:
+            rows.append(f.undef(self.h.row))
+        low = f.shuffle(rows[0], rows[1], range(2 * n))
+        if self.count == 2:
+            order = [i // 2 + n * (i % 2) for i in range(2 * n)]
+            return f.shuffle(low, low, order)
+        high = f.shuffle(rows[2], rows[3], range(2 * n))
+        order = [i // self.count + n * (i % self.count) for i in range(n * self.count)]
+        return f.shuffle(low, high, order)

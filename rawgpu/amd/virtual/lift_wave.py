@@ -1,0 +1,322 @@
+"""The lifter's machine: registers as LLVM values within a basic block, kept in memory between.
+
+At the end of a block every changed register is stored, so that a wave can stop, be interpreted and
+go on at the start of any block. Loads and stores of lanes call helpers (`lift_memory.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rawgpu.amd.virtual.lift_memory import Helpers
+from rawgpu.amd.virtual.wave_operands import Address, Facts
+from rawgpu.amd.virtual.wave_state import EXEC, VECTOR_OFFSET, Word
+from rawgpu.compiler_bridge.text import Function, Value
+from rawgpu.compiler_bridge.types import Type, i1, i8, i32, i64, ptr, vector
+from rawgpu.virtual.lift import LlvmLanes, integer
+from rawgpu.virtual.meaning import NotInEngine, Typed
+
+
+class LiftMachine:
+    """`Machine` that writes LLVM IR. One for a function; `begin_block` forgets cached registers."""
+
+    def __init__(
+        self, function: Function, facts: Facts, helpers: Helpers, flushed: frozenset[int]
+    ) -> None:
+        self.f, self.facts, self.helpers = function, facts, helpers
+        self.lanes = facts.wave
+        self.ops = LlvmLanes(function, facts.wave)
+        self.flushed_widths = flushed
+        self.row = vector(i32, facts.wave)
+        self.mask_type = integer(facts.wave)
+        self.state = function.args[0]
+        self.exec_full = False
+        self.pc = 0
+        self.entry = 0
+        self.begin_block()
+
+    # Blocks.
+
+    def begin_block(self) -> None:
+        self._s: dict[int, Value] = {}
+        self._v: dict[int, Value] = {}
+        self._dirty: set[tuple[str, int]] = set()
+        self._scc: Value | None = None
+        self._exec: Value | None = None
+
+    def flush(self) -> None:
+        """Store what was changed."""
+        for kind, index in sorted(self._dirty):
+            if kind == "s":
+                self.f.store(self._s[index], self._at(4 * index))
+            elif kind == "v":
+                self.f.store(self._v[index], self._row_at(index), align=64)
+            else:
+                assert self._scc is not None
+                self.f.store(self.f.cast("zext", self._scc, i64), self._at(Word.SCC))
+        self._dirty.clear()
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """What an instruction that turns out not to be lifted must be undone to."""
+        lines = [(block, len(block.lines)) for block in self.f.blocks]
+        return (
+            dict(self._s), dict(self._v), set(self._dirty), self._scc, self._exec, lines,
+            self.f.current,
+        )  # fmt: skip
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        self._s, self._v, self._dirty, self._scc, self._exec, lines, current = saved
+        del self.f.blocks[len(lines) :]
+        for block, count in lines:
+            del block.lines[count:]
+        self.f.current = current
+
+    def _at(self, offset: int) -> Value:
+        return self.f.gep(self.state, offset, i8)
+
+    def _row_at(self, index: int) -> Value:
+        return self._at(VECTOR_OFFSET + index * self.lanes * 4)
+
+    def word(self, word: Word) -> Value:
+        return self.f.load(i64, self._at(word))
+
+    def put_word(self, word: Word, value: Value | int) -> None:
+        raw = self.f.const(i64, value) if isinstance(value, int) else value
+        self.f.store(raw, self._at(word))
+
+    # Registers.
+
+    def read_s(self, index: int) -> Value:
+        found = self._s.get(index)
+        if found is None:
+            found = self._s[index] = self.f.load(i32, self._at(4 * index))
+        return found
+
+    def write_s(self, index: int, value: Value) -> None:
+        self._s[index] = value
+        self._dirty.add(("s", index))
+        if index in (EXEC, EXEC + 1):
+            self._exec = None
+            self.exec_full = False
+
+    def read_v(self, index: int) -> Value:
+        found = self._v.get(index)
+        if found is None:
+            found = self._v[index] = self.f.load(self.row, self._row_at(index), align=64)
+        return found
+
+    def write_v(self, index: int, value: Value, mask: Value | None) -> None:
+        value = self.ops.spread(value)
+        if mask is not None:
+            value = self.f.select(mask, value, self.read_v(index))
+        self._v[index] = value
+        self._dirty.add(("v", index))
+
+    def read_scc(self) -> Value:
+        if self._scc is None:
+            self._scc = self.f.cast("trunc", self.word(Word.SCC), i1)
+        return self._scc
+
+    def write_scc(self, value: Value) -> None:
+        self._scc = value
+        self._dirty.add(("scc", 0))
+
+    def exec_bits(self) -> Value:
+        low = self.read_s(EXEC)
+        if self.lanes == 32:
+            return low
+        high = self.f.cast("zext", self.read_s(EXEC + 1), i64)
+        return self.f.or_(self.f.shl(high, self.f.const(i64, 32)), self.f.cast("zext", low, i64))
+
+    def exec_mask(self) -> Value | None:
+        if self.exec_full:
+            return None
+        if self._exec is None:
+            self._exec = self.mask_of_bits(self.exec_bits())
+        return self._exec
+
+    def mask_of_bits(self, bits: Value) -> Value:
+        if bits.text[0] not in "%@":
+            bits = self.f.or_(bits, self.f.const(bits.type, 0))
+        return self.f.bitcast(bits, vector(i1, self.lanes))
+
+    def bits_of_mask(self, mask: Value) -> Value:
+        return self.f.bitcast(mask, self.mask_type)
+
+    def lane_ids(self) -> Value:
+        return self.f.const_vector(i32, range(self.lanes))
+
+    # Lanes.
+
+    def spread(self, value: Value) -> Value:
+        return self.ops.spread(value)
+
+    def first(self, value: Value) -> Value:
+        return self.f.extract(value, 0) if value.type.lanes else value
+
+    def own(self, value: Any) -> Any:
+        return value
+
+    def permute(self, value: Value, lanes: Value) -> Value:
+        name = self.helpers.permute()
+        return self.f.call(name, self.row, [self.spread(value), self.spread(lanes)])
+
+    def pick(self, value: Value, lanes: list[int]) -> Value:
+        return self.f.shuffle(value, value, lanes)
+
+    def constant_mask(self, lanes: list[bool]) -> Value:
+        return self.f.const_vector(i1, lanes)
+
+    def lane(self, value: Value, number: Value) -> Value:
+        return self.f.extract(value, number)
+
+    def with_lane(self, value: Value, number: Value, scalar: Value) -> Value:
+        return self.f.insert(value, scalar, number)
+
+    def first_active(self) -> Value:
+        if self.exec_full:
+            return self.f.const(i32, 0)
+        bits = self.exec_bits()
+        no = self.f.const(i1, False)
+        found = self.f.intrinsic("llvm.cttz", bits.type, [bits, no])
+        none = self.f.icmp("eq", bits, self.f.const(bits.type, 0))
+        found = self.f.select(none, self.f.const(bits.type, 0), found)
+        return found if bits.type == i32 else self.f.cast("trunc", found, i32)
+
+    # Memory.
+
+    def _note_pc(self) -> None:
+        """Which instruction it was, should this access fault."""
+        offset = self.f.const(i64, self.pc)
+        self.f.store(offset, self._at(Word.FAULT_PC), volatile=True)
+
+    def _safe_base(self, base: Value, reach: int) -> Value:
+        """A GPU address as a host pointer; one beyond the window as the window's start."""
+        limit = self.word(Word.LIMIT)
+        last = self.f.sub(limit, self.f.const(i64, reach))
+        inside = self.f.icmp("ult", base, last)
+        safe = self.f.select(inside, base, self.f.const(i64, 0))
+        return self.f.cast("inttoptr", self.f.add(safe, self.word(Word.DELTA)), ptr)
+
+    def _places(self, address: Address, size: int) -> list[tuple[str, Value, Value, Value, int]]:
+        """Helper kind, base pointer, lanes, bound, bytes: one for each access that is made."""
+        f, zero = self.f, self.f.const(i64, 0)
+        if address.space == "lds":
+            lanes = address.lanes
+            if address.offset:
+                lanes = f.add(lanes, f.const(self.row, address.offset))
+            base = f.cast("inttoptr", self.word(Word.LDS), ptr)
+            return [("lds", base, lanes, self.word(Word.LDS_BYTES), size)]
+        if address.space == "global" and address.base is not None:
+            start = f.add(address.base, f.const(i64, address.offset))
+            return [("near", self._safe_base(start, 1 << 33), address.lanes, zero, size)]
+        if address.space == "global":
+            lanes = address.lanes
+            if address.offset:
+                lanes = f.add(lanes, f.const(lanes.type, address.offset))
+            delta = f.cast("inttoptr", self.word(Word.DELTA), ptr)
+            return [("far", delta, lanes, self.word(Word.LIMIT), size)]
+        if address.space == "scratch":
+            base = self._safe_base(self.word(Word.SCRATCH), 1 << 33)
+            step = min(size, 4)
+            return [
+                ("near", base, self._swizzled(address, at), zero, step)
+                for at in range(0, size, step)
+            ]
+        raise NotInEngine(f"{address.space} memory")
+
+    def _swizzled(self, address: Address, at: int) -> Value:
+        f = self.f
+        total: Value = f.const(self.row, address.offset + at)
+        for part in (address.base, address.lanes):
+            if part is not None:
+                total = f.add(total, self.spread(part))
+        dword = f.lshr(total, f.const(self.row, 2))
+        place = f.mul(dword, f.const(self.row, 4 * self.lanes))
+        place = f.add(place, f.and_(total, f.const(self.row, 3)))
+        return f.add(place, f.mul(self.lane_ids(), f.const(self.row, 4)))
+
+    def _mask_argument(self) -> list[Value]:
+        return [] if self.exec_full else [self.exec_bits()]
+
+    def load(self, address: Address, bits: int, *, signed: bool) -> list[Value]:
+        if address.space == "flat":
+            raise NotInEngine("flat memory")
+        self._note_pc()
+        words: list[Value] = []
+        for kind, base, lanes, bound, size in self._places(address, bits // 8):
+            masked = self._mask_argument()
+            count = max(1, size // 4)
+            name = self.helpers.load(kind, size, bool(masked), signed and size < 4)
+            space = self.helpers.room(self.f, count)
+            self.f.call(name, Type("void", 0), [base, lanes, bound, *masked, space])
+            words += [
+                self.f.load(self.row, self.f.gep(space, i * self.lanes * 4, i8), align=64)
+                for i in range(count)
+            ] if count > 1 else [self.f.load(self.row, space, align=64)]
+        return words
+
+    def store(self, address: Address, bits: int, words: list[Value]) -> None:
+        if address.space == "flat":
+            raise NotInEngine("flat memory")
+        self._note_pc()
+        places = self._places(address, bits // 8)
+        for number, (kind, base, lanes, bound, size) in enumerate(places):
+            count = max(1, size // 4)
+            part = words[number * count : (number + 1) * count]
+            masked = self._mask_argument()
+            name = self.helpers.store(kind, size, bool(masked))
+            rows = [self.spread(word) for word in part]
+            self.f.call(name, Type("void", 0), [base, lanes, bound, *masked, *rows])
+
+    def load_scalar(self, address: Address, bits: int, *, signed: bool) -> list[Value]:
+        self._note_pc()
+        f = self.f
+        start = f.add(address.base, f.const(i64, address.offset))
+        if bits >= 32:
+            start = f.and_(start, f.const(i64, -4))
+        base = self._safe_base(start, 1 << 12)
+        if bits < 32:
+            narrow = f.load(integer(bits), base, align=1)
+            return [f.cast("sext" if signed else "zext", narrow, i32)]
+        return [f.load(i32, f.gep(base, 4 * i, i8), align=4) for i in range(bits // 32)]
+
+    def atomic(self, address: Address, what: str, values: list[Typed]) -> Typed:
+        raise NotInEngine(f"atomic_{what}")
+
+    # The rest.
+
+    def program_counter(self, pc: int) -> Value:
+        """Relative to where the code lies, which may differ from launch to launch."""
+        return self.f.add(self.word(Word.CODE), self.f.const(i64, pc - self.entry))
+
+    def set_mode(self, field: int, count: int, value: int) -> None:
+        """Denormals of float32 and of the others; rounding other than to nearest is not done."""
+        if field == 0:
+            if value & 15:
+                raise NotInEngine("a rounding mode")
+            return
+        widths = set(self.flushed_widths) - {16, 32, 64}
+        if value & 3 != 3:
+            widths.add(32)
+        if value >> 2 & 3 != 3:
+            widths |= {16, 64}
+        self.flushed_widths = frozenset(widths)
+        old = self.f.and_(self.word(Word.MODE), self.f.const(i64, ~0xF0))
+        self.put_word(Word.MODE, self.f.or_(old, self.f.const(i64, value << 4)))
+
+    def set_mode_bits(self, offset: int, count: int, value: Value) -> None:
+        raise NotInEngine("s_setreg")
+
+    def hardware_register(self, number: int) -> Value:
+        if number in (20, 21):
+            whole = self.word(Word.SCRATCH)
+            part = self.f.lshr(whole, self.f.const(i64, 32 * (number - 20)))
+            return self.f.cast("trunc", part, i32)
+        raise NotInEngine(f"hardware register {number}")
+
+    def clock(self) -> Value:
+        raise NotInEngine("clock")
+
+    def message(self, kind: int) -> Value:
+        raise NotInEngine("message")

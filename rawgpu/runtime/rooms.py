@@ -1,0 +1,47 @@
+"""Virtual machine rooms: GPUs that are not there, which drivers cannot tell from real ones.
+
+    with rawgpu.room("gfx1100*2, gfx942"):
+        with rawgpu.open("amd:1") as gpu: …
+
+`RAWGPU_VIRTUAL` names a room for a whole program. Vendors' virtual kernels are imported by name when a room
+is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rawgpu.virtual.room import Room
+
+ENVIRONMENT = "RAWGPU_VIRTUAL"
+VENDORS = ("amd", "nv", "intel", "metal")
+
+
+def load_vendors() -> None:
+    """Let every vendor that has a virtual kernel register with the rooms."""
+    for vendor in VENDORS:
+        package = f"rawgpu.{vendor}"
+        if importlib.util.find_spec(package) is None:
+            continue
+        if importlib.util.find_spec(f"{package}.virtual") is not None:
+            importlib.import_module(f"{package}.virtual")
+
+
+def wanted() -> bool:
+    """Whether the environment asks for a room."""
+    return bool(os.environ.get(ENVIRONMENT))
+
+
+def room(spec: str, **options: Any) -> Room:
+    """A room of GPUs, `gfx1100*2,gfx942`; enter it with `with`.
+
+    Options: `seed`, `strict`, `threaded`, and what the vendors' machines know (`kernel="6.6"`).
+    Raises UnsupportedDevice for a name that no vendor's virtual GPU has.
+    """
+    load_vendors()
+    made: Room = importlib.import_module("rawgpu.virtual.room").Room(spec, **options)
+    return made
