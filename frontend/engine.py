@@ -78,7 +78,11 @@ def opened(name: str) -> Opened:
         with _lock:
             found = _opened.get(name)
             if found is None:
-                found = _opened[name] = Opened(name)
+                found = Opened(name)
+                if not _opened:  # after whatever the device itself set up, so closed before it
+                    atexit.unregister(close)
+                    atexit.register(close)
+                _opened[name] = found
     return found
 
 
@@ -111,8 +115,6 @@ def close() -> None:
         _opened.popitem()[1].close()
     pool().close()
 
-
-atexit.register(close)
 
 if os.environ.get("RAWGPU_PROFILE"):
     _whole = profile.Profile()

@@ -139,7 +139,7 @@ ids:
 }
 """
 DUMMY = 504
-"""Byte offset of a scalar register that no kernel has: ids nobody asked for go there."""
+"""Where ids go that nobody asked for: EXEC, which is written after them."""
 
 
 def groups_ir() -> str:

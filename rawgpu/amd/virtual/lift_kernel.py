@@ -196,6 +196,7 @@ class KernelLifter:
         self, module: Module, code: Code, entry: int, facts: Facts, flushed: frozenset[int]
     ) -> None:
         self.code, self.entry, self.facts, self.flushed = code, entry, facts, flushed
+        self.module = module
         self.f: Function = module.function("kernel", [(ptr, "state")], i64, linkage="internal")
         self.machine = LiftMachine(self.f, facts, Helpers(module, facts.wave), flushed)
         self.machine.entry = entry

@@ -7,9 +7,9 @@ and an instruction that the lifter does not do is interpreted in between.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -55,6 +55,12 @@ class Counters:
 
 
 COUNTERS = Counters()
+
+
+class Runnable(Protocol):
+    """What takes turns: a wave, interpreted or mixed."""
+
+    def run(self, limit: int) -> str: ...
 
 
 class Wave:
@@ -133,11 +139,7 @@ def run_dispatch(dispatch: Dispatch, memory: GpuMemory, services: Services) -> R
     """Execute all waves. Yields at the end of each slice."""
     from rawgpu.amd.virtual.lift_run import lifted_dispatch
 
-    native = lifted_dispatch(dispatch, memory, services)
-    if native is not None:
-        yield from native
-        return
-    yield from interpret_dispatch(dispatch, memory, services)
+    yield from lifted_dispatch(dispatch, memory, services)
 
 
 def group_numbers(dispatch: Dispatch) -> range:
@@ -167,9 +169,12 @@ def interpret_dispatch(dispatch: Dispatch, memory: GpuMemory, services: Services
         yield from run_group(waves, services)
 
 
-def run_group(waves: list[Wave], services: Services) -> Generator[Pause, None, None]:
+def run_group(
+    waves: Sequence[Runnable], services: Services, *, quiet_end: bool = False
+) -> Generator[Pause, None, None]:
     """Waves in turns until all have ended; at a barrier each waits for all that still live."""
-    live, waiting = list(waves), []
+    live = list(waves)
+    waiting: list[Runnable] = []
     while live:
         index = services.chance.below(len(live)) if len(live) > 1 else 0
         wave = live[index]
@@ -184,4 +189,5 @@ def run_group(waves: list[Wave], services: Services) -> Generator[Pause, None, N
             live, waiting = waiting, []
         if kind == "slice":
             yield Pause.SLICE
-    yield Pause.SLICE
+    if not quiet_end:
+        yield Pause.SLICE
