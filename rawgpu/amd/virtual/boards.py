@@ -42,6 +42,8 @@ class Board(Generation):
     counter_mhz: int = 100
     mec_firmware: int
     sdma_firmware: int
+    sdma_updates_l2: bool = True
+    """Whether copy engines write through L2 (gfx10 and later), else L2 keeps what it had."""
     large_bar: bool = True
     integrated: bool = False
     link_type: int = 2
@@ -149,6 +151,7 @@ GFX90A = Board(
     mec_firmware=78,
     sdma_firmware=8,
     link_type=11,
+    sdma_updates_l2=False,
     gc_version=(9, 4, 2),
     sdma_version=(4, 4, 0),
     nbio_version=(7, 4, 4),

@@ -120,7 +120,12 @@ def acquire_vm(kernel: Kernel, request: kfd.AcquireVm) -> Request:
     if not isinstance(file, RenderFile) or file.gpu is not taken.gpu:
         raise KernelError(errno.EINVAL, "the descriptor is no render node of this GPU")
     if file.view is None:
-        file.view = GpuView(strict=kernel.machine.strict, xccs=taken.gpu.board.xccs)
+        board = taken.gpu.board
+        file.view = GpuView(
+            strict=kernel.machine.strict,
+            xccs=board.xccs,
+            sdma_updates_l2=board.sdma_updates_l2,
+        )
     taken.file = file
     return request
 

@@ -22,9 +22,16 @@ class GpuView:
     """A process's address space on one GPU."""
 
     def __init__(
-        self, *, strict: bool, limit: int = 1 << 40, xccs: int = 1, first: GpuView | None = None
+        self,
+        *,
+        strict: bool,
+        limit: int = 1 << 40,
+        xccs: int = 1,
+        sdma_updates_l2: bool = True,
+        first: GpuView | None = None,
     ) -> None:
         self.strict = strict
+        self.sdma_updates_l2 = sdma_updates_l2
         self.caches = Caches()
         self.family: list[GpuView] = [self] if first is None else first.family
         """The views of all XCCs: one address space, caches of their own."""
@@ -39,7 +46,7 @@ class GpuView:
         whole = ffi.buffer(ffi.cast("char *", self.space.delta), limit)
         self._bytes = np.frombuffer(whole, np.uint8)
         for _ in range(1, xccs):
-            GpuView(strict=strict, first=self)
+            GpuView(strict=strict, sdma_updates_l2=sdma_updates_l2, first=self)
 
     @property
     def delta(self) -> int:
@@ -129,8 +136,11 @@ class GpuView:
                 self.caches.write_l2(line, at, piece, self._line_fetcher(client))
             else:
                 poke(mapping.host(line + at), piece)
-                for part in self.family if client is Client.SDMA else (self,):
-                    part.caches.patch(line, at, piece)
+                if client is not Client.SDMA:
+                    self.caches.patch(line, at, piece)
+                elif self.sdma_updates_l2:
+                    for part in self.family:
+                        part.caches.patch(line, at, piece)
             if client is Client.VECTOR:
                 self._patch_first(line, at, piece)
 
@@ -143,7 +153,11 @@ class GpuView:
         if len(self.family) > 1:  # atomics of several XCCs meet in memory
             self.write_back()
             before = self._read_memory(va, size_bytes, Client.VECTOR)
-            self.write(va, change(before), Client.SDMA)
+            after = change(before)
+            self._write_memory(va, after, Client.VECTOR)
+            for line, at, start, end in _split(va, size_bytes):
+                for part in self.family:
+                    part.caches.patch(line, at, after[start:end])
             return before
         before = self.read(va, size_bytes, past_first_level=True)
         self.write(va, change(before))
@@ -255,13 +269,11 @@ class GpuView:
         whole = self.caches.code.get(page) if self.strict else None
         mapping = self.find(page, Access.EXECUTE, Client.CODE)
         if whole is None:
-            whole = peek(mapping.host(page), CODE_BYTES)
-            if self.strict:
-                whole = b"".join(
-                    self.caches.overlay(page + at, whole[at : at + LINE_BYTES])
-                    for at in range(0, CODE_BYTES, LINE_BYTES)
-                )
-                self.caches.code[page] = whole
+            if not self.strict:
+                return peek(mapping.host(page), CODE_BYTES)
+            lines = range(page, page + CODE_BYTES, LINE_BYTES)
+            whole = b"".join(self._l2(line, Client.CODE) for line in lines)
+            self.caches.code[page] = whole
         return whole
 
     def _first(self, cache: dict[int, bytes], line: int, client: Client) -> bytes:

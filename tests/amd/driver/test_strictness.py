@@ -52,6 +52,8 @@ def rounds(arch: str, seed: int, *, copying: bool) -> bool:
             if copying:
                 compute.signal(signal, at + 1)
                 copies.wait(signal, at + 1)
+                for _ in range(100):  # the copy engine dawdles
+                    copies.timestamp()
                 copies.copy(x, z, 4 * N)
                 copies.signal(signal, at + 2)
                 compute.wait(signal, at + 2)
@@ -70,6 +72,29 @@ def rounds(arch: str, seed: int, *, copying: bool) -> bool:
             wanted = {(12 if copying else 8) * value}
             good = good and set(np.frombuffer(out.view(), np.float32)) == wanted
         return good
+
+
+def code_in_place_of_code(arch: str, seed: int) -> bool:
+    """Whether a program that is loaded where another was is the one that runs."""
+    with Room(arch, runner=interpret_dispatch, seed=seed), driver.open_device("amd:0") as gpu:
+        x, out = gpu.alloc(4 * N), gpu.alloc(4 * N, MemoryKind.PINNED)
+        x.write(np.ones(N, np.float32))
+        addresses = set()
+        for operation in ("fadd", "fsub"):
+            text = SAXPY.replace("%s = fadd float %m, %vy", f"%s = {operation} float %m, %vy")
+            program = gpu.load(build(text, arch))
+            kernel = program["saxpy"]
+            addresses.add(kernel.entry_va)
+            out.view()[:] = np.ones(N, np.float32).tobytes()
+            queue = gpu.own_queue()
+            queue.launch(kernel, [x, out, np.float32(2), np.int32(N)], grid=N // 64, block=64)
+            queue.submit()
+            queue.synchronize()
+            found = set(np.frombuffer(out.view(), np.float32))
+            program.close()
+            del program, kernel
+        assert len(addresses) == 1, addresses
+        return found == {1}
 
 
 def without(name: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -112,6 +137,7 @@ UNSEEN = {
 @pytest.mark.parametrize("arch", ARCHES)
 def test_with_everything_in_place_the_data_is_right(arch: str) -> None:
     assert all(rounds(arch, seed, copying=bool(seed)) for seed in range(2))
+    assert code_in_place_of_code(arch, 1)
 
 
 @pytest.mark.parametrize("arch", ARCHES)
@@ -123,6 +149,8 @@ def test_without_it_something_fails(
     for seed in range(6):
         try:
             if not rounds(arch, seed, copying=seed % 2 == 0):
+                return
+            if not code_in_place_of_code(arch, seed):
                 return
         except (RawGpuError, Misuse):
             return

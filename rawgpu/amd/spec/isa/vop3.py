@@ -44,7 +44,7 @@ TABLE: tuple[Instruction, ...] = (
     row("v_cvt_pk_u8_f32",                 "vop3", op(gfx9=0x1dd, gfx10=0x15e, gfx11=0x226),                      "b32 = f32 b32 b32",          "insert(c, to_u8(f32(a)), (b & 3) * 8, 8)"),
     row("v_div_fixup_f32",                 "vop3", op(gfx9=0x1de, gfx10=0x15f, gfx11=0x227),                      "f32 = f32 f32 f32",          "div_fixup(f32(a), f32(b), f32(c))"),
     row("v_div_fixup_f64",                 "vop3", op(gfx9=0x1df, gfx10=0x160, gfx11=0x228),                      "f64 = f64 f64 f64",          "div_fixup(f64(a), f64(b), f64(c))"),
-    row("v_div_scale_f32",                 "vop3", op(gfx9=0x1e0, gfx10=0x16d, gfx11=0x2fc, gfx1250=None),        "f32 m = f32 f32 f32",        "d = div_scale(f32(a), f32(b), f32(c)); co = div_scale_flag(f32(a), f32(b), f32(c))"),
+    row("v_div_scale_f32",                 "vop3", op(gfx9=0x1e0, gfx10=0x16d, gfx11=0x2fc),                      "f32 m = f32 f32 f32",        "d = div_scale(f32(a), f32(b), f32(c)); co = div_scale_flag(f32(a), f32(b), f32(c))"),
     row("v_div_scale_f64",                 "vop3", op(gfx9=0x1e1, gfx10=0x16e, gfx11=0x2fd),                      "f64 m = f64 f64 f64",        "d = div_scale(f64(a), f64(b), f64(c)); co = div_scale_flag(f64(a), f64(b), f64(c))"),
     row("v_div_fmas_f32",                  "vop3", op(gfx9=0x1e2, gfx10=0x16f, gfx11=0x237),                      "f32 = f32 f32 f32",          "div_fmas(f32(a), f32(b), f32(c), vcc)"),
     row("v_div_fmas_f64",                  "vop3", op(gfx9=0x1e3, gfx10=0x170, gfx11=0x238),                      "f64 = f64 f64 f64",          "div_fmas(f64(a), f64(b), f64(c), vcc)"),
