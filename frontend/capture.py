@@ -1,34 +1,6 @@
-"""`jit`: record what a function computes once, then replay it.
+"""`jit`: record what a function computes once, then replay it. Its rules are in `help(jit)`.
 
-    @jit
-    def step(x, y):
-        loss = model(x).cross_entropy(y)
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-        return loss
-
-The first call with arguments of some form runs the function on tensors without a value and makes
-one plan of all it returns, every tensor it gave a new value, and every gradient it left. That call
-and later ones replay the plan; no Python of the function runs any more. What a replay may depend on
-is looked up or compared at each call:
-
-- arguments: tensors by shape, dtype, device, need of a gradient, and by which of them are the same
-  tensor; numbers and text by value; other objects by `==`;
-- tensors that the function reads from elsewhere, such as parameters, optimiser state and running
-  statistics, and gradients from before: by their value now; another shape or dtype, or a gradient
-  that came or went, asks for another recording;
-- random draws: they go on in their generator's stream;
-- `training` of the modules that were called, and whether gradients are recorded.
-
-All else in Python (numbers in attributes and globals, what lists and files hold) is read while
-recording and stays as it was then. So does what the function does besides: it prints once, and a
-new tensor it stores in an attribute or a list has no value outside; return it, or `assign` it.
-
-State that changes (`opt.step()`, `t += 1`) is updated in place when nobody else holds its old
-value, else in memory of its own. What a call returns has no history of gradients. A function that
-raises changes no tensor. A recorded function called by another becomes part of it. Threads that
-share one wait for each other.
+`Jit` finds the recording that fits a call; `recorder.py` makes one, `recording.py` replays it.
 """
 
 from __future__ import annotations
@@ -60,7 +32,39 @@ _clock = itertools.count(1)
 
 
 def jit(function: Callable[P, R]) -> Jit[P, R]:
-    """A function that records its computation and replays it; see the module's text."""
+    """A function that records what it computes once, then replays it.
+
+        @jit
+        def step(x, y):
+            loss = model(x).cross_entropy(y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            return loss
+
+    The first call with arguments of some form runs the function on tensors without a value and
+    makes one plan of all it returns, every tensor it gave a new value, and every gradient it left.
+    That call and later ones replay the plan; no Python of the function runs any more. What a replay
+    may depend on is looked up or compared at each call:
+
+    - arguments: tensors by shape, dtype, device, need of a gradient, and by which of them are the
+      same tensor; numbers and text by value; other objects by `==`;
+    - tensors that the function reads from elsewhere, such as parameters, optimiser state and
+      running statistics, and gradients from before: by their value now; another shape or dtype, or
+      a gradient that came or went, asks for another recording;
+    - random draws: they go on in their generator's stream;
+    - `training` of the modules that were called, and whether gradients are recorded.
+
+    All else in Python (numbers in attributes and globals, what lists and files hold) is read while
+    recording and stays as it was then. So does what the function does besides: it prints once, and
+    a new tensor it stores in an attribute or a list has no value outside; return it, or `assign`
+    it.
+
+    State that changes (`opt.step()`, `t += 1`) is updated in place when nobody else holds its old
+    value, else in memory of its own. What a call returns has no history of gradients. A function
+    that raises changes no tensor. A recorded function called by another becomes part of it. Threads
+    that share one wait for each other.
+    """
     return Jit(function)
 
 

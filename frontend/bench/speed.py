@@ -42,6 +42,12 @@ SETS = 3
 ROUNDS = 9
 LEAST_NS = 2_500_000
 """One timing takes at least about this long."""
+LEGEND = """\
+OURS, TORCH  milliseconds of one call: a replay of ours, PyTorch's default call
+OUT=         PyTorch's call that writes to a given result, where it has one
+RATIO        PyTorch's time by ours, so above 1 ours is faster; OUT=: the same of that call
+ERROR        largest difference from float64, by the largest value; of integers, how many differ
+-            not measured"""
 SEED = 20
 
 
@@ -182,6 +188,31 @@ def geomean(ratios: Sequence[float]) -> float | None:
     return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None
 
 
+class BadRequest(Exception):
+    """What was asked for cannot be measured; the text says why."""
+
+
+def chosen_rows(pattern: str) -> list[Row]:
+    """The rows whose names match. Raises BadRequest for a bad pattern, and where none matches."""
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise BadRequest(f"--rows {pattern!r} is no regular expression: {error}") from None
+    found = [row for row in every_row() if wanted.search(row.name)]
+    if not found:
+        names = ", ".join(row.name for row in every_row())
+        raise BadRequest(f"no row matches {pattern!r}; there are: {names}")
+    return found
+
+
+def pytorch() -> Any:
+    """PyTorch. Raises BadRequest where it is missing or broken."""
+    try:
+        return importlib.import_module("torch")
+    except (ImportError, OSError) as error:
+        raise BadRequest(f"--against torch needs PyTorch (pip install torch): {error}") from None
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which rows, against whom, and how often."""
     parser.add_argument(
@@ -195,15 +226,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure and print; 1 if a row has no result or a wrong one."""
-    torch = importlib.import_module("torch") if options.against == "torch" else None
+    """Measure and print; 1 if a row has no result or a wrong one, 2 if there is nothing to do."""
+    try:
+        wanted = chosen_rows(options.rows)
+        torch = pytorch() if options.against == "torch" else None
+    except BadRequest as error:
+        print(f"rawgpu bench speed: {error}", file=sys.stderr)
+        return 2
     threads = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     if torch is not None:
         torch.set_num_threads(threads)
     device = engine.check_device(options.device) if options.device else engine.default_device()
-    wanted = [row for row in every_row() if re.search(options.rows, row.name)]
     timer = Timer(threads, options.rounds)
     rows = []
     with Progress("speed", len(wanted), silent=options.json) as progress:
@@ -229,7 +264,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _text(rows: Sequence[Measured], result: dict[str, Any]) -> str:
     head = ("NAME", "OURS ms", "TORCH ms", "OUT= ms", "RATIO", "RATIO OUT=", "ERROR", "")
-    lines = [table(head, [_cells(r) for r in rows]), ""]
+    lines = [table(head, [_cells(r) for r in rows]), "", LEGEND, ""]
     for word, mean in (("torch", result["geomean"]), ("torch with out=", result["geomean_out"])):
         if mean is not None:
             lines.append(f"geometric mean of {word} / ours: {mean:.3f}")

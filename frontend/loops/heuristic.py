@@ -347,7 +347,8 @@ def _register_tile(
     budget = max(1, budget // max(1, len(nest.reductions)))
     vectors = -(-vector.extent // lanes)
     if shared is None:
-        return 1, max(1, min(vectors, budget))
+        # long rows of a register tile help a core's streams; on a GPU other blocks do
+        return 1, max(1, min(vectors, budget if machine.shuffles else 4))
     best: tuple[float, int, int] | None = None
     for columns in range(1, min(vectors, 6, budget) + 1):
         for rows in range(1, min(shared.extent, budget // columns, 16) + 1):

@@ -5,7 +5,8 @@
 >>> net(Tensor.ones(3, 4)).shape
 (3, 2)
 
-`nn.functional` has the same without parameters, `nn.init` the first values.
+`nn.functional` has the same without parameters, `nn.init` the first values. Read `module.py` first,
+then `linear.py` as the smallest layer; each other file has one kind of layer.
 """
 
 from frontend.nn import functional, init

@@ -31,8 +31,8 @@ Operand: TypeAlias = Union["Tensor", Scalar, "NumPyValue"]
 Axes: TypeAlias = int | Sequence[int] | None
 
 
-MAX_AXES = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32
-"""As many as NumPy has, in whose arrays values leave."""
+MAX_AXES: int = getattr(np, "MAXDIMS", 64)
+"""As many as NumPy has, in whose arrays values come and leave."""
 MAX_ELEMENTS = (1 << 63) - 1
 """Indices are int64."""
 

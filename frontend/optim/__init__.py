@@ -6,6 +6,8 @@ loss = net(x).cross_entropy(labels)
 loss.backward()
 optimizer.step(loss)  # computes the step and the loss in one go
 optimizer.zero_grad()  # in a recorded step: or the gradients are kept, and so computed apart
+
+Read `optimizer.py` first, then `methods.py`; `schedules.py` changes rates, `clip.py` gradients.
 """
 
 from frontend.optim.clip import clip_grad_norm, clip_grad_value

@@ -137,10 +137,12 @@ def memory(root: Path = Path("/")) -> dict[str, Any]:
 
 
 def cache_problems(directory: Path) -> list[str]:
-    """Why compiled kernels cannot be kept in `directory`, and what to do."""
-    if not directory.exists():
-        return []
-    found = directory.stat()
+    """Why compiled kernels cannot be kept in `directory`, which is made, and what to do."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = directory.stat()
+    except OSError as error:
+        return [f"{directory} cannot be made ({error.strerror}): name another in RAWGPU_CACHE"]
     problems = []
     if found.st_uid != os.geteuid():
         problems.append(f"{directory} belongs to another user: name another in RAWGPU_CACHE")
@@ -158,6 +160,7 @@ def cache() -> dict[str, Any]:
     directory = cache_directory()
     if directory is None:
         return {"path": "off", "files": 0, "size_bytes": 0, "limit_bytes": 0, "problems": []}
+    problems = cache_problems(directory)
     readable = directory.is_dir() and os.access(directory, os.R_OK | os.X_OK)
     entries = [entry.stat() for entry in os.scandir(directory)] if readable else []
     return {
@@ -165,5 +168,5 @@ def cache() -> dict[str, Any]:
         "files": len(entries),
         "size_bytes": sum(entry.st_size for entry in entries),
         "limit_bytes": LIMIT_BYTES,
-        "problems": cache_problems(directory),
+        "problems": problems,
     }

@@ -72,7 +72,7 @@ def usage() -> str:
 
 
 def group_usage(word: str) -> str | None:
-    """What `rawgpu WORD --help` prints where WORD begins several commands; None where none."""
+    """What `rawgpu WORD` prints where WORD begins several commands; None where it begins none."""
     rows = {name: command for name, command in COMMANDS.items() if name.startswith(word + " ")}
     if not rows:
         return None
@@ -149,9 +149,9 @@ def _answer(words: list[str]) -> int:
     if found is not None:
         return execute(*found)
     group = group_usage(words[0])
-    if group is not None and len(words) == 2 and words[1] in helps:
+    if group is not None and (len(words) == 1 or words[1] in helps):
         print(group)
-        return 0
+        return 2 if len(words) == 1 else 0
     print(f"rawgpu: no command {' '.join(words[:2])!r}\n\n{usage()}", file=sys.stderr)
     return 2
 

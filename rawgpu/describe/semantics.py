@@ -152,7 +152,7 @@ BITS: Mapping[str, str] = {
     "halves": "halves(x): x on both 16-bit halves, of operand halves by op_sel and op_sel_hi",
     "words": "words(x): x on both 32-bit halves, of operand words by op_sel and op_sel_hi",
     "pairs": "pairs(a, b): a word of a, by op_sel, below a word of b, by op_sel_hi",
-    "truth_table": "truth_table(a, b, c): bit by bit, by the instruction's 8-bit table",
+    "truth_table": "truth_table(a, b, c): bitwise, bit a * 4 + b * 2 + c of its 8-bit table",
     "mix": "mix(x, i): source i of a mixed-precision fma as float32, by op_sel",
 }
 """Bits, fields and packed parts."""

@@ -155,7 +155,13 @@ class NumpyLanes:
         return wide.astype(UNSIGNED[to_bits])
 
     def float_resize(self, a: Raw, bits: int, to_bits: int) -> Raw:
-        return a.astype(FLOAT[to_bits])
+        wider = a.astype(FLOAT[to_bits])
+        if bits != 16:
+            return wider
+        # Processors make a signalling NaN quiet; NumPy does not.
+        pattern = wider.view(UNSIGNED[to_bits])
+        quiet = UNSIGNED[to_bits](1 << (22 if to_bits == 32 else 51))
+        return np.where(wider != wider, pattern | quiet, pattern).view(FLOAT[to_bits])
 
     def bool_to_int(self, a: Raw, bits: int) -> Raw:
         return a.astype(UNSIGNED[bits])

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -73,3 +76,43 @@ def test_an_error_of_ours_is_told_to_programs(capsys: pytest.CaptureFixture[str]
             "hint": "rawgpu devices lists them",
         }
     }
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("rawgpu")
+
+
+def test_a_groups_help_names_its_commands_and_no_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["bench", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "bench speed" in text
+    assert "doctor" not in text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("words", [["devices", "--json"], ["doctor"], ["--help"]])
+def test_an_output_that_is_full_is_told_in_a_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rawgpu.cli.main", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("rawgpu: ")
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_reader_that_goes_is_no_error() -> None:
+    words = [sys.executable, "-m", "rawgpu.cli.main", "doctor"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 0

@@ -60,8 +60,8 @@ REFUSED: dict[str, tuple[type[RawGpuError], Callable[[], Any]]] = {
     "concat of a tensor": (OperationError, lambda: concat(square())),  # type: ignore[arg-type]
     "concat of None": (DTypeError, lambda: concat([vector(), None])),  # type: ignore[list-item]
     "stack of shapes": (ShapeError, lambda: stack([vector(), np.ones(2)])),
-    "matmul None": (DTypeError, lambda: square() @ None),  # type: ignore[operator]
-    "add None": (DTypeError, lambda: vector() + None),  # type: ignore[operator]
+    "matmul None": (DTypeError, lambda: square() @ None),  # type: ignore[arg-type]
+    "add None": (DTypeError, lambda: vector() + None),  # type: ignore[arg-type]
     "where of floats": (DTypeError, lambda: where(np.ones(3), 1.0, 2.0)),
     "where huge": (OperationError, lambda: where(True, HUGE, 1.0)),
     "pad single": (ShapeError, lambda: vector().pad([(1,)])),  # type: ignore[list-item]
@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[type[RawGpuError], Callable[[], Any]]] = {
     "pad with None": (OperationError, lambda: vector().pad([(1, 1)], value=None)),  # type: ignore[arg-type]
     "repeat list": (ShapeError, lambda: vector().repeat([1, 2])),  # type: ignore[arg-type]
     "roll text": (OperationError, lambda: vector().roll("a")),  # type: ignore[arg-type]
-    "split text": (OperationError, lambda: vector().split("a")),
+    "split text": (OperationError, lambda: vector().split("a")),  # type: ignore[arg-type]
     "chunk fraction": (OperationError, lambda: vector().chunk(1.5)),  # type: ignore[arg-type]
     "tril text": (OperationError, lambda: square().tril("a")),  # type: ignore[arg-type]
     "diagonal text": (OperationError, lambda: square().diagonal("a")),  # type: ignore[arg-type]

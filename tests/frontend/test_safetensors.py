@@ -7,6 +7,7 @@ what is damaged: what it refuses, we refuse.
 from __future__ import annotations
 
 import json
+import os
 import random
 import stat
 import struct
@@ -391,3 +392,35 @@ def test_a_loaded_file_is_no_larger_than_it_says(
     )
     assert set(ours.load(path)) == {"a", "b"}
     assert seen == [b"\x00\x00\x80\x3f", b"xyz"]
+
+
+def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    link = tmp_path / "link to pipe"
+    link.symlink_to(pipe)
+    for path in (pipe, link, Path("/dev/null")):
+        with pytest.raises(OperationError, match="no regular file"):
+            ours.save({"a": Tensor([1.0])}, path)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert link.is_symlink()
+    assert Path("/dev/null").is_char_device()
+    with pytest.raises(IsADirectoryError):
+        ours.save({"a": Tensor([1.0])}, tmp_path)
+
+
+def test_a_link_stays_and_its_file_is_replaced_with_its_rights(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_bytes(b"old")
+    real.chmod(0o640)
+    link.symlink_to("real")
+    ours.save({"a": Tensor([1.0])}, link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert ours.load(real)["a"].tolist() == [1.0]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_more_axes_than_arrays_have_are_refused() -> None:
+    with pytest.raises(BadSafetensors, match="200 axes"):
+        ours.read_header(file_of({"a": entry("F32", [1] * 200, 0, 4)}, bytes(4)))

@@ -15,7 +15,7 @@ from tests.tidy.source import Source, modules
 VENDORS = ("cpu", "amd", "nv", "intel", "metal")
 
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("frontend",),
+    ("frontend", "rawgpu.__main__"),
     ("rawgpu.cli",),
     ("rawgpu",),  # the package's own face, which hands out what runtime and errors define
     ("rawgpu.runtime",),

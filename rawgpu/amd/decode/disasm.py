@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from rawgpu.amd.decode.words import delay_name, export_target, short, swizzle, temporal_hint
 from rawgpu.amd.spec.isa import names
 from rawgpu.amd.spec.isa.decoder import Decoder, decoder_for
 from rawgpu.amd.spec.isa.machine import MachineInstruction
@@ -138,11 +139,11 @@ class Printer:
             return "0"
         out = []
         if first:
-            out.append(f"instid0({_delay_name(first)})")
+            out.append(f"instid0({delay_name(first)})")
         if skip:
             out.append(f"instskip({_SKIPS[skip] if skip < len(_SKIPS) else skip})")
         if second:
-            out.append(f"instid1({_delay_name(second)})")
+            out.append(f"instid1({delay_name(second)})")
         return " | ".join(out)
 
     def _depctr(self, value: int) -> str:
@@ -243,9 +244,9 @@ class Printer:
         elif format_ in ("vop3", "vinterp"):
             yield from self._op_sel(instruction, sources)
         if instruction.name.startswith("v_bitop3"):
-            table = _truth_table(instruction)
+            table = _truthtable(instruction)
             if table:
-                yield f"bitop3:{_table(table)}"
+                yield f"bitop3:{table_number(table)}"
             return
         if get("clamp"):
             yield "clamp"
@@ -361,7 +362,7 @@ class Printer:
         text = f"{part.name} {', '.join(parts)}"
         if "bitop" in part.name:
             table = part.get(f"vsrc{part.format[-1]}2")
-            text += f" bitop3:{_table(table)}" if table else ""
+            text += f" bitop3:{table_number(table)}" if table else ""
         return text
 
     # Memory instructions.
@@ -435,7 +436,7 @@ class Printer:
             offset = get("offset0") | get("offset1") << 8
             if offset:
                 text += (
-                    f" {_swizzle(offset)}" if "swizzle" in instruction.name else f" offset:{offset}"
+                    f" {swizzle(offset)}" if "swizzle" in instruction.name else f" offset:{offset}"
                 )
         return text + (" gds" if get("gds") else "")
 
@@ -479,7 +480,7 @@ class Printer:
         th, scope = instruction.get("th"), instruction.get("scope")
         out = " scale_offset" if instruction.get("scale_offset") else ""
         if th:
-            out += f" th:{_temporal_hint(instruction.name, th, scope)}"
+            out += f" th:{temporal_hint(instruction.name, th, scope)}"
         if scope:
             out += f" scope:{('', 'SCOPE_SE', 'SCOPE_DEV', 'SCOPE_SYS')[scope]}"
         if instruction.get("nv"):
@@ -539,20 +540,11 @@ class Printer:
         sources = [
             operands[role].text if enabled >> at & 1 else "off" for at, role in enumerate(order)
         ]
-        text = f"{instruction.name} {_export_target(get('target'))} {', '.join(sources)}"
+        text = f"{instruction.name} {export_target(get('target'))} {', '.join(sources)}"
         for name, word in (("done", "done"), ("compr", "compr"), ("vm", "vm"), ("row", "row_en")):
             if get(name):
                 text += f" {word}"
         return text
-
-
-def _export_target(target: int) -> str:
-    named = {8: "mrtz", 9: "null", 20: "prim", 21: "dual_src_blend0", 22: "dual_src_blend1"}
-    if target in named:
-        return named[target]
-    if target < 8:
-        return f"mrt{target}"
-    return f"pos{target - 12}" if target < 20 else f"param{target - 32}"
 
 
 _BYTE_SELECT_SOURCE = frozenset(
@@ -587,72 +579,15 @@ def _is_number(instruction: MachineInstruction, role: str) -> bool:
     return type_ is None or not type_.base.startswith(("i", "u"))
 
 
-def _truth_table(instruction: MachineInstruction) -> int:
+def _truthtable(instruction: MachineInstruction) -> int:
     """The 8 bits of a bitop3, that stand where other instructions have modifiers."""
     get = instruction.get
     return get("neg") | get("abs") << 3 | get("omod") << 6
 
 
-def _delay_name(value: int) -> str:
-    if value <= 4:
-        return f"VALU_DEP_{value}"
-    if value <= 7:
-        return f"TRANS32_DEP_{value - 4}"
-    if value == 8:
-        return "FMA_ACCUM_CYCLE_1"
-    return f"SALU_CYCLE_{value - 8}" if value <= 11 else f"{value}"
-
-
-def _temporal_hint(name: str, th: int, scope: int) -> str:
-    if "atomic" in name:
-        if th & 4:
-            cascades = {4: "TH_ATOMIC_CASCADE_RT", 6: "TH_ATOMIC_CASCADE_NT"}
-            return cascades.get(th, f"{th:#x}") if scope >= 2 else f"{th:#x}"
-        return ("", "TH_ATOMIC_RETURN", "TH_ATOMIC_NT", "TH_ATOMIC_NT_RETURN")[th]
-    kind = "STORE" if "store" in name else "LOAD"
-    third = "BYPASS" if scope == 3 else {"LOAD": "LU", "STORE": "RT_WB"}[kind]
-    hints = ("RT", "NT", "HT", third, "RT_NT", "NT_RT", "NT_HT", "NT_WB")
-    return f"TH_{kind}_{hints[th]}"
-
-
-def _swizzle(offset: int) -> str:
-    """The lane pattern of `ds_swizzle_b32`."""
-    if offset >= 0xE000:
-        return f"offset:swizzle(FFT,{offset & 31})"
-    if offset >= 0xC000:
-        return f"offset:swizzle(ROTATE,{offset >> 10 & 1},{offset >> 5 & 31})"
-    if offset >> 8 == 0x80:
-        lanes = ",".join(str(offset >> 2 * i & 3) for i in range(4))
-        return f"offset:swizzle(QUAD_PERM,{lanes})"
-    if offset >= 0x8000:
-        return f"offset:{offset}"
-    and_, or_, xor = offset & 31, offset >> 5 & 31, offset >> 10 & 31
-    if and_ == 31 and or_ == 0 and xor.bit_count() == 1:
-        return f"offset:swizzle(SWAP,{xor})"
-    if and_ == 31 and or_ == 0 and xor and (xor + 1).bit_count() == 1:
-        return f"offset:swizzle(REVERSE,{xor + 1})"
-    group = 32 - and_
-    if group > 1 and group.bit_count() == 1 and or_ < group and xor == 0:
-        return f"offset:swizzle(BROADCAST,{group},{or_})"
-    zeros, ones = or_ ^ xor, (and_ | or_) ^ xor
-    pattern = "".join(
-        str(zeros >> i & 1) if (zeros ^ ones) >> i & 1 == 0 else "pi"[zeros >> i & 1]
-        for i in range(4, -1, -1)
-    )
-    return f'offset:swizzle(BITMASK_PERM,"{pattern}")'
-
-
-def _table(value: int) -> str:
-    return str(value) if value <= 10 else hex(value)
-
-
-def _short(value: int) -> str:
-    return str(value) if value <= 64 else hex(value)
-
-
 _IMMEDIATES: Mapping[str, Callable[[Printer, int], str]] = {
     "simm": lambda _, v: str(v - (v >> 15 << 16)),
-    "uimm": lambda _, v: _short(v),
+    "uimm": lambda _, v: short(v),
     "himm": lambda _, v: hex(v),
     "k16": lambda _, v: hex(v),
     "uk16": lambda _, v: hex(v),

@@ -78,10 +78,9 @@ class Caches:
         self.l2 = {va: line for va, line in self.l2.items() if line.dirty is not None}
 
     def forget(self, begin: int, end: int) -> None:
-        """These addresses are no longer mapped."""
-        for cache in (self.code, self.scalar, self.vector, self.l2):
-            for va in [va for va in cache if begin <= va < end]:
-                del cache[va]
+        """What L2 has of these addresses is of no use any more."""
+        for va in [va for va in self.l2 if begin <= va < end]:
+            del self.l2[va]
 
     def clear(self) -> None:
         """Lose everything, dirty or not: a reset."""

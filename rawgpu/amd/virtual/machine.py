@@ -130,6 +130,9 @@ class Machine:
         choices, waiting = list(queues), False
         for _ in range(steps):
             if not choices:
+                choices = [q for q in queues if q.dead is None and q.wake()]
+                if choices:
+                    continue
                 if not self.interrupts.deliver(idle=True):
                     break
                 moved = True

@@ -28,6 +28,7 @@ Steps: TypeAlias = Generator[Pause, None, None]
 
 NEVER_RUNG = 0xFFFF_FFFF_FFFF_FFFF
 """What a fresh doorbell slot holds, so that ringing it with 0 is seen."""
+LAZIEST_STEPS = 96
 SDMA_TYPES = (QueueType.SDMA, QueueType.SDMA_XGMI, QueueType.SDMA_BY_ENG_ID)
 
 
@@ -71,6 +72,8 @@ class Job:
     event: Callable[[], None] | None = None
     slices: int = 0
     stuck: bool = False
+    delay: int = 0
+    """Steps of its queue that it lets pass before it begins."""
 
 
 @dataclass(eq=False)
@@ -95,6 +98,8 @@ class Queue:
     dead: str | None = None
     active: bool = True
     hung: bool = False
+    lag: int = 0
+    """Steps of others that it lets pass, though its doorbell was rung."""
     halts: list[WaveHalted] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
     front: Steps | None = None
@@ -115,6 +120,21 @@ class Queue:
         memory = struct.unpack("<Q", self.view.read(self.shape.write_pointer, 8, Client.SDMA))[0]
         self._check(value, memory)
         self.wptr = value
+        self.lag = self._laziness()
+
+    def _laziness(self) -> int:
+        """Strict: what is not ordered by a wait happens in any order, now and then much later."""
+        if not self.gpu.machine.strict or self.chance.one_in(2):
+            return 0
+        return self.chance.below(LAZIEST_STEPS)
+
+    def wake(self) -> bool:
+        """Let nothing tarry any more; whether anything did."""
+        lazy = [job for job in self.jobs if job.delay]
+        for job in lazy:
+            job.delay = 0
+        late, self.lag = self.lag > 0, 0
+        return late or bool(lazy)
 
     def _check(self, value: int, memory: int) -> None:
         ahead = (value - self.rptr) * self.shape.unit
@@ -171,7 +191,7 @@ class Queue:
         return bool(self.jobs) or self.rptr != self.wptr
 
     def add_dispatch(self, waves: Running, xcc: int) -> None:
-        self.jobs.append(Job(xcc, waves=waves))
+        self.jobs.append(Job(xcc, waves=waves, delay=self._laziness()))
 
     def add_event(self, event: Callable[[], None], xcc: int) -> None:
         """`event` happens once every job before it is done."""
@@ -187,6 +207,9 @@ class Queue:
         if self.dead is not None or not self.active or self.hung:
             return False
         self.look_at_doorbell()
+        if self.lag:
+            self.lag -= 1
+            return False
         choices: list[Job | None] = [None, *self._ready()]
         if len(choices) > 1:
             choices = self.chance.shuffled(choices)
@@ -196,7 +219,9 @@ class Queue:
         ready = []
         seen: set[int] = set()
         for job in self.jobs:
-            if (job.waves is not None or job.xcc not in seen) and not job.stuck:
+            if job.delay:
+                job.delay -= 1
+            elif (job.waves is not None or job.xcc not in seen) and not job.stuck:
                 ready.append(job)
             seen.add(job.xcc)
         return ready

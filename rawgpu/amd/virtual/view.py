@@ -64,7 +64,10 @@ class GpuView:
         self._forget_last()
 
     def unmap(self, va: int) -> None:
-        """The mapping that begins at `va` vanishes, and what caches had of it is written back."""
+        """The mapping that begins at `va` vanishes, and what L2 had of it goes to memory.
+
+        First-level caches go by address: they keep it, also when something else is mapped there.
+        """
         mapping = self.space.ranges.find(va)
         if mapping is not None:
             for part in self.family:

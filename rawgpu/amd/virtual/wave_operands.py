@@ -6,7 +6,7 @@ Negate, absolute value, halves by op_sel, DPP and SDWA, and on the way out scale
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rawgpu.amd.spec.isa.machine import MachineInstruction
@@ -209,12 +209,13 @@ class Operands(Evaluator):
         return Typed("w", operand.bits, words)
 
     def fetched(self, operand: Operand) -> Typed:
-        """An operand before modifiers."""
+        """An operand before modifiers; one of an odd width as the register that holds it."""
+        if operand.bits < 32 and operand.bits not in (8, 16):
+            operand = replace(operand, bits=32)
         if operand.kind in ("vgpr", "agpr"):
             return self._vector(operand)
         if operand.kind == "sgpr":
-            value = self._scalar(operand.index, operand.bits)
-            return value
+            return self._scalar(operand.index, operand.bits)
         if operand.kind in ("constant", "literal"):
             if operand.bits > 64:
                 low = self.const("u", 32, operand.value & 0xFFFFFFFF).raw

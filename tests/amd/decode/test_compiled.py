@@ -75,6 +75,7 @@ def compiled(name: str, text: str) -> tuple[list[str], bytes]:
 def canonical(line: str) -> str:
     """Without comments and with every number in decimal, modulo 2**32."""
     text = " ".join(line.split(";")[0].split()).replace("_e32", "").replace("_e64", "")
+    text = re.sub(r" op_sel:\[[01,]*\]", "", text)  # registers say it; the assembler leaves it out
     return re.sub(r"0x[0-9a-f]+|-?\b\d+\b", lambda m: str(int(m[0], 0) & 0xFFFFFFFF), text)
 
 

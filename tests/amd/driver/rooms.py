@@ -33,6 +33,9 @@ class Engine:
     dispatches: list[Dispatch] = field(default_factory=list)
     segments: list[bytes] = field(default_factory=list)
     work: Work | None = None
+    slices: tuple[int, ...] = (1,)
+    """How long dispatches take before they work, in turn."""
+    started: int = 0
 
     def load(self, gpu: AmdDevice, text: str, name: str) -> AmdKernel:
         """A kernel, whose arguments are found from now on."""
@@ -43,7 +46,10 @@ class Engine:
 
     def __call__(self, dispatch: Dispatch, memory: GpuMemory, services: Services) -> Running:
         memory.code(dispatch.entry_va, 4)
-        yield Pause.SLICE
+        slices = self.slices[self.started % len(self.slices)]
+        self.started += 1
+        for _ in range(slices):
+            yield Pause.SLICE
         if dispatch.xcc == 0:
             low, high = dispatch.user_sgprs[self.kernarg_at : self.kernarg_at + 2]
             segment = memory.read(low | high << 32, self.kernarg_bytes, Client.SCALAR)

@@ -22,6 +22,7 @@ from rawgpu.contract import MemoryKind, QueueKind
 from rawgpu.errors import RawGpuError
 from rawgpu.virtual.room import Room
 from tests.amd.driver.objects import SAXPY, build
+from tests.amd.driver.rooms import Engine, opened, saxpy
 
 pytestmark = pytest.mark.virtual
 N = 512
@@ -127,11 +128,33 @@ REMOVALS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "caches at the start of a submit": without("acquire_all"),
     "completion signal": without("signal"),
     "wait for a signal": without("wait"),
-    "partial flush after a dispatch": no_partial_flush,
 }
 UNSEEN = {
     "wake": "a wait looks at memory too: without the interrupt it takes longer, nothing else",
 }
+
+
+def slow_launches(arch: str, seed: int) -> bool:
+    """Whether of two launches the second reads what the first, which takes long, wrote."""
+    engine = Engine(work=saxpy, slices=(60, 1))
+    with opened(arch, engine, seed=seed) as gpu:
+        kernel = engine.load(gpu, SAXPY, "saxpy")
+        x, y, z = (gpu.array(np.full(64, v, np.float32)) for v in (1, 0, 0))
+        queue = gpu.queue()
+        for source, target in ((x, y), (y, z)):
+            queue.launch(kernel, [source, target, np.float32(2), np.int32(64)], block=64)
+        queue.submit()
+        queue.synchronize()
+        return set(z.numpy()) == {4}
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_without_the_partial_flush_dispatches_overlap(
+    arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all(slow_launches(arch, seed) for seed in range(3))
+    no_partial_flush(monkeypatch)
+    assert not all(slow_launches(arch, seed) for seed in range(6))
 
 
 @pytest.mark.parametrize("arch", ARCHES)

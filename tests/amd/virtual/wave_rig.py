@@ -205,11 +205,23 @@ def compile_kernel(text: str, generation: str) -> bytes:
     return compile_ir(text, Target("amdgcn-amd-amdhsa", generation), passes="light")
 
 
-UNUSED = (
-    "dispatch-ptr queue-ptr implicitarg-ptr dispatch-id lds-kernel-id workgroup-id-y "
-    "workgroup-id-z workitem-id-y workitem-id-z flat-scratch-init completion-action "
-    "default-queue heap-ptr hostcall-ptr multigrid-sync-arg"
-).split()
+UNUSED = [
+    "dispatch-ptr",
+    "queue-ptr",
+    "implicitarg-ptr",
+    "dispatch-id",
+    "lds-kernel-id",
+    "workgroup-id-y",
+    "workgroup-id-z",
+    "workitem-id-y",
+    "workitem-id-z",
+    "flat-scratch-init",
+    "completion-action",
+    "default-queue",
+    "heap-ptr",
+    "hostcall-ptr",
+    "multigrid-sync-arg",
+]
 
 
 def attributes(generation: str, block: int) -> str:

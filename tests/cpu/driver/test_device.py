@@ -13,12 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rawgpu
 from rawgpu.contract import Buffer, Parameter
 from rawgpu.cpu.driver import host
 from rawgpu.cpu.driver.device import CpuDevice
-from rawgpu.errors import BadElf, DeviceClosed, DeviceError, LaunchError, RawGpuError
+from rawgpu.errors import (
+    BadElf,
+    DeviceClosed,
+    DeviceError,
+    DeviceNotFound,
+    LaunchError,
+    OutOfMemory,
+    RawGpuError,
+)
+from rawgpu.native import system
 from rawgpu.native.elf import signature_note_ir
 from rawgpu.native.threads import GUARD_BYTES
+from tests.build import elf as build
 from tests.cpu.driver.kernels import SIGNATURES, signed, unsigned
 
 ROOT = Path(__file__).parents[3]
@@ -368,3 +379,92 @@ def test_a_process_ends_cleanly_with_a_device_left_open() -> None:
         env={**os.environ, "RAWGPU_THREADS": "4"},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+WRONG: dict[str, tuple[type[RawGpuError], Any]] = {
+    "load text": (BadElf, lambda gpu: gpu.load("abc")),
+    "load None": (BadElf, lambda gpu: gpu.load(None)),
+    "load a path": (BadElf, lambda gpu: gpu.load(Path("a.o"))),
+    "alloc text": (LaunchError, lambda gpu: gpu.alloc("a")),
+    "alloc a fraction": (LaunchError, lambda gpu: gpu.alloc(1.5)),
+    "write text": (LaunchError, lambda gpu: gpu.alloc(8).write("x")),
+    "write objects": (LaunchError, lambda gpu: gpu.alloc(8).write(np.array([None]))),
+    "write at text": (LaunchError, lambda gpu: gpu.alloc(8).write(b"x", "a")),
+    "read text": (LaunchError, lambda gpu: gpu.alloc(8).read("a")),
+    "synchronize": (LaunchError, lambda gpu: gpu.synchronize("a")),
+    "synchronize NaN": (LaunchError, lambda gpu: gpu.synchronize(float("nan"))),
+    "synchronize a queue": (LaunchError, lambda gpu: gpu.queue().synchronize("a")),
+    "a queue of a kind": (LaunchError, lambda gpu: gpu.queue("compute")),
+    "a signal of text": (LaunchError, lambda gpu: gpu.new_signal("a")),
+    "a signal below 0": (LaunchError, lambda gpu: gpu.new_signal(-1)),
+    "wait for text": (LaunchError, lambda gpu: gpu.new_signal().wait("a")),
+    "fill with text": (LaunchError, lambda gpu: gpu.queue().fill(gpu.alloc(8), "a", 8)),
+    "copy text": (LaunchError, lambda gpu: gpu.queue().copy("a", gpu.alloc(8), 8)),
+    "launch None": (LaunchError, lambda gpu: gpu.queue().launch(None, [])),
+    "write a global": (LaunchError, lambda gpu: gpu.load(signed()).write_global("table", "a")),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_arguments_of_the_wrong_type_are_refused(gpu: CpuDevice, what: str) -> None:
+    kind, call = WRONG[what]
+    with pytest.raises(kind):
+        call(gpu)
+
+
+@pytest.mark.parametrize("name", ["", "cpu:", "cpu:x", ":0", 3])
+def test_a_name_that_is_none_finds_no_device(name: Any) -> None:
+    with pytest.raises(DeviceNotFound):
+        rawgpu.open(name)
+
+
+def test_a_closed_device_gives_no_queue() -> None:
+    gpu = CpuDevice()
+    gpu.close()
+    with pytest.raises(DeviceClosed):
+        gpu.queue()
+
+
+def test_a_kernel_that_is_in_no_section_of_code_is_refused(gpu: CpuDevice) -> None:
+    for flags in (build.ALLOC, build.ALLOC | build.WRITE, 0):
+        elf = build.ElfBuilder(machine={"x86_64": 62, "aarch64": 183}[system.MACHINE])
+        elf.section(".text", bytes(16), flags=build.ALLOC | build.EXEC, align=16)
+        other = elf.section(".other", bytes(16), flags=flags, align=16)
+        elf.symbol("k", section=other, value=0, size=16, kind=build.FUNC)
+        with pytest.raises(BadElf, match="'k' is not defined in a section of code"):
+            gpu.load(elf.build())
+
+
+def test_programs_are_unmapped_when_their_last_kernel_goes(gpu: CpuDevice) -> None:
+    def mappings() -> int:
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    kernel = gpu.load(signed())["add"]
+    kernel(gpu.array(np.zeros(1, np.float32)), 1.0)
+    before = mappings()
+    for _ in range(50):
+        kernel = gpu.load(signed())["add"]
+        kernel(gpu.array(np.zeros(1, np.float32)), 1.0)
+    gc.collect()
+    assert mappings() < before + 30
+
+
+@pytest.mark.parametrize("call", ["mmap", "mprotect"])
+def test_no_room_for_a_program_is_out_of_memory(
+    gpu: CpuDevice, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoRoom:
+        def __getattr__(self, name: str) -> Any:
+            real = getattr(system.ffi.dlopen(None), name)
+            if name != call:
+                return real
+
+            def refused(*arguments: Any) -> Any:
+                system.ffi.errno = 12
+                return system.ffi.cast("void *", -1) if call == "mmap" else -1
+
+            return refused
+
+    monkeypatch.setattr(system, "libc", NoRoom())
+    with pytest.raises(OutOfMemory, match="max_map_count"):
+        gpu.load(signed())

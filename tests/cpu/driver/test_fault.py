@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rawgpu.compiler_bridge.llvm import Target, compile_in_process
 from rawgpu.contract import Binding
 from rawgpu.cpu.driver.device import CpuDevice
 from rawgpu.cpu.driver.program import CpuProgram
@@ -22,6 +23,7 @@ from rawgpu.errors import (
     StackOverflow,
 )
 from rawgpu.native import system
+from rawgpu.native.code import BASELINE
 from rawgpu.native.threads import GUARD_BYTES, KERNEL_STACK_BYTES
 from tests.cpu.driver.kernels import signed
 
@@ -345,3 +347,75 @@ def test_a_real_crash_with_faulthandler_from_the_command_line() -> None:
 def test_the_guard_is_as_large_as_it_says() -> None:
     assert GUARD_BYTES >= 1 << 20
     assert KERNEL_STACK_BYTES >= 1 << 20
+
+
+LEAVES_FLAGS = """
+define void @aligned_only(ptr %args, i64 %begin, i64 %end) {
+  call void asm sideeffect "pushfq; orl $$0x40000,(%rsp); popfq", "~{memory}"()
+  ret void
+}
+define void @backwards(ptr %args, i64 %begin, i64 %end) {
+  call void asm sideeffect "std", "~{memory}"()
+  ret void
+}
+define void @aligned_only_then_faults(ptr %args, i64 %begin, i64 %end) {
+  call void asm sideeffect "pushfq; orl $$0x40000,(%rsp); popfq; movq -127(%rsp), %rax",
+    "~{rax},~{memory}"()
+  ret void
+}
+define void @backwards_then_faults(ptr %args, i64 %begin, i64 %end) {
+  call void asm sideeffect "std; ud2", "~{memory}"()
+  ret void
+}
+define void @steps(ptr %args, i64 %begin, i64 %end) {
+  call void asm sideeffect "pushfq; orl $$0x100,(%rsp); popfq; nop", "~{memory}"()
+  ret void
+}
+"""
+
+IN_A_PROCESS = """
+import sys
+import numpy as np
+from rawgpu.cpu.driver.device import CpuDevice
+from rawgpu.errors import KernelFault
+with CpuDevice() as gpu:
+    kernels = gpu.load(open(sys.argv[1], "rb").read())
+    for turn in range(3):
+        for name in kernels:
+            for grid in (1, 64):
+                kernels[name](grid=grid)
+                try:
+                    gpu.synchronize()
+                except KernelFault as fault:
+                    print(name, type(fault).__name__)
+                data = np.arange(100_003, dtype=np.uint8)
+                x, y = gpu.array(data), gpu.array(np.zeros_like(data))
+                queue = gpu.queue()
+                queue.launch(kernels[name], [])
+                queue.copy(y.buffer, x.buffer, data.nbytes)
+                queue.submit()
+                try:
+                    queue.synchronize()
+                    assert (y.numpy() == data).all(), name
+                except KernelFault:
+                    pass
+                assert bytes(data) == bytes(x.numpy()), name
+print("ends")
+"""
+
+
+@pytest.mark.skipif(not ON_X86, reason="flags of x86-64")
+def test_flags_that_a_kernel_leaves_do_not_reach_beyond_it(tmp_path: Path) -> None:
+    path = tmp_path / "flags.o"
+    path.write_bytes(compile_in_process(LEAVES_FLAGS, Target(*BASELINE["x86_64"], "")))
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_PROCESS, str(path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    told = set(done.stdout.splitlines())
+    assert told == {
+        "aligned_only_then_faults MisalignedAccess",
+        "backwards_then_faults IllegalInstruction",
+        "steps IllegalInstruction",
+        "ends",
+    }

@@ -46,7 +46,7 @@ TABLE: tuple[Instruction, ...] = (
     row("v_dual_min_num_f32",      "vopd3", op(gfx1250=0x0b),                            "f32 = f32 f32",       "min_num(f32(a), f32(b))", "x y"),
     row("v_dual_add_nc_u32",       "vopd3", op(gfx1250=0x10),                            "u32 = u32 u32",       "add(u32(a), u32(b))", "x y"),
     row("v_dual_lshlrev_b32",      "vopd3", op(gfx1250=0x11),                            "u32 = u32 u32",       "u32(b) << (a & 31)", "x y"),
-    row("v_dual_bitop2_b32",       "vopd3", op(gfx1250=0x12),                            "b32 = b32 b32",       "", "y"),
+    row("v_dual_bitop2_b32",       "vopd3", op(gfx1250=0x12),                            "b32 = b32 b32",       "truth_table(a, b, 0)", "y"),
     row("v_dual_fma_f32",          "vopd3", op(gfx1250=0x13),                            "f32 = f32 f32 f32",   "fma(f32(a), f32(b), f32(c))", "x y"),
     row("v_dual_sub_nc_u32",       "vopd3", op(gfx1250=0x14),                            "u32 = u32 u32",       "sub(u32(a), u32(b))", "x y"),
     row("v_dual_lshrrev_b32",      "vopd3", op(gfx1250=0x15),                            "u32 = u32 u32",       "u32(b) >> (a & 31)", "x y"),
