@@ -7,8 +7,8 @@
 `Tensor` has the operations as methods; what takes several tensors or none is here as a function.
 
 Read `tensor.py` and `ops`, which ask for things, then `engine.py`, which computes them through
-`graph`, `schedule`, `loops`, `instructions` and `text`; then `capture.py` (`jit`), `nn` and `optim`.
-`state.py` and `safetensors.py` keep weights; `show.py`, `profile.py` and `workbench.py` look inside.
+`graph`, `schedule`, `loops`, `instructions` and `text`; then `capture.py`, `nn` and `optim`.
+`state.py` and `safetensors.py` keep weights; `show.py`, `profile.py`, `workbench.py` look inside.
 """
 
 from frontend.capture import jit

@@ -186,6 +186,7 @@ def base(node: Node) -> Node:
 def realize(nodes: Sequence[Node]) -> None:
     """Compute the nodes: afterwards each has storage.
 
+    Ctrl-C is raised once the running replay has ended, so that values are whole or not there.
     Raises OutOfMemory, CompileError, KernelFault.
     """
     if tracing.state.trace is not None:

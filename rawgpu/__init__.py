@@ -13,9 +13,10 @@ A launch by hand; `SAXPY` is the text of a kernel, which stands in README.md:
         saxpy(x, y, np.float32(2.0), grid=1000)
         print(y.numpy()[:4])  # [1. 3. 5. 7.]
 
-Read `errors.py` and `contract.py` first, then `runtime`, which finds and opens devices. `cpu` is the
-complete backend, `native` what it runs on, `compiler_bridge` how text becomes machine code. For
-GPUs: `describe`, `ioctl`, `amd`; `virtual` and `trace` stand in for hardware. `cli` is the command.
+Read `errors.py` and `contract.py` first, then `runtime`, which finds and opens devices. `cpu` is
+the complete backend, `native` what it runs on, `compiler_bridge` how text becomes machine code.
+For GPUs: `describe`, `ioctl`, then `amd`; `virtual` and `trace` stand in for hardware. `cli` is the
+command.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`rawgpu doctor`: what is installed, which device nodes exist and may be opened, what to do.
 
-It looks and asks; it opens no device, and makes nothing but the cache's folder. `facts.py` gathers, one kind of fact in a part, as plain data
-that `--json` prints whole; `advice` turns the facts into what to do. It works where much is broken:
-a part that fails says so and the others go on.
+It looks and asks; it opens no device, and makes nothing but the cache's folder. `facts.py` gathers,
+one kind of fact in a part, as plain data that `--json` prints whole; `advice` turns the facts into
+what to do. It works where much is broken: a part that fails says so and the others go on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Report = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Nothing beyond --json."""
-    parser.epilog = "Opens no device; makes the cache's folder. Exit status 1: no device can be used."
+    parser.epilog = "Opens no device, makes the cache folder. Exit status 1: no device can be used."
 
 
 def gather() -> Report:

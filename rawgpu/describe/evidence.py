@@ -2,7 +2,7 @@
 
 If a declaration is wrong, the driver and the virtual device that read it agree on the error and
 every test passes. So each declaration names a witness, as `kind: which one`, or "none yet". A
-declaration enters the ledger when its module is imported; `rawgpu evidence` prints it.
+declaration enters the ledger when its module is imported; `report(entries())` prints it.
 """
 
 from __future__ import annotations

@@ -2,5 +2,6 @@
 
 Read `port.py` first: the protocol that a real kernel (`host.py`), a virtual one and a recorder keep
 alike. `kfd.py` and `amdgpu.py` are what AMD's kernel drivers understand, `drm.py` what every
-graphics driver does; `memory.py` maps memory.
+graphics driver does; `memory.py` reads and writes what a
+request points to.
 """

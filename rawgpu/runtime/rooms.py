@@ -3,8 +3,8 @@
     with rawgpu.room("gfx1100*2, gfx942"):
         with rawgpu.open("amd:1") as gpu: …
 
-`RAWGPU_VIRTUAL` names a room for a whole program. Vendors' virtual kernels are imported by name when a room
-is first asked for.
+`RAWGPU_VIRTUAL` names a room for a whole program. Vendors' virtual kernels are imported by name
+when a room is first asked for.
 """
 
 from __future__ import annotations

@@ -83,3 +83,16 @@ def test_the_chosen_word_is_the_one_in_brackets() -> None:
 def test_a_missing_package_has_no_version() -> None:
     assert facts.installed("no-such-package-of-ours") is None
     assert facts.installed("numpy")
+
+
+def test_the_cache_folder_is_made_for_its_owner_only(tmp_path: Path) -> None:
+    directory = tmp_path / "far" / "cache"
+    assert facts.cache_problems(directory) == []
+    assert directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_cache_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for directory in (tmp_path / "file", tmp_path / "file" / "cache"):
+        (problem,) = facts.cache_problems(directory)
+        assert "cannot be made" in problem

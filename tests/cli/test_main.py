@@ -39,7 +39,7 @@ def test_no_words_at_all_is_a_mistake_that_shows_the_help(
     assert "devices" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["dance"], ["bench"], ["bench", "dance"], ["--json"]])
+@pytest.mark.parametrize("words", [["dance"], ["bench", "dance"], ["--json"]])
 def test_an_unknown_command_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,15 +78,22 @@ def test_an_error_of_ours_is_told_to_programs(capsys: pytest.CaptureFixture[str]
     }
 
 
+def test_python_m_rawgpu_is_the_command() -> None:
+    words = [sys.executable, "-m", "rawgpu", "--version"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == cli.version() + "\n"
+
+
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("rawgpu")
 
 
+@pytest.mark.parametrize(("words", "code"), [(["bench", "--help"], 0), (["bench"], 2)])
 def test_a_groups_help_names_its_commands_and_no_others(
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["bench", "--help"]) == 0
+    assert cli.main(words) == code
     text = capsys.readouterr().out
     assert "bench speed" in text
     assert "doctor" not in text

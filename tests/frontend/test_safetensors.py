@@ -399,12 +399,11 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     link = tmp_path / "link to pipe"
     link.symlink_to(pipe)
-    for path in (pipe, link, Path("/dev/null")):
+    for path in (pipe, link):
         with pytest.raises(OperationError, match="no regular file"):
             ours.save({"a": Tensor([1.0])}, path)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert link.is_symlink()
-    assert Path("/dev/null").is_char_device()
     with pytest.raises(IsADirectoryError):
         ours.save({"a": Tensor([1.0])}, tmp_path)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import rawgpu
-
 from tests.tidy.source import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rawgpu.amd.decode.words import delay_name, export_target, short, swizzle, temporal_hint
+from rawgpu.amd.decode.words import (
+    delay_name,
+    export_target,
+    short,
+    swizzle,
+    table_number,
+    temporal_hint,
+)
 from rawgpu.amd.spec.isa import names
 from rawgpu.amd.spec.isa.decoder import Decoder, decoder_for
 from rawgpu.amd.spec.isa.machine import MachineInstruction
@@ -244,7 +251,7 @@ class Printer:
         elif format_ in ("vop3", "vinterp"):
             yield from self._op_sel(instruction, sources)
         if instruction.name.startswith("v_bitop3"):
-            table = _truthtable(instruction)
+            table = _truth_table(instruction)
             if table:
                 yield f"bitop3:{table_number(table)}"
             return
@@ -579,7 +586,7 @@ def _is_number(instruction: MachineInstruction, role: str) -> bool:
     return type_ is None or not type_.base.startswith(("i", "u"))
 
 
-def _truthtable(instruction: MachineInstruction) -> int:
+def _truth_table(instruction: MachineInstruction) -> int:
     """The 8 bits of a bitop3, that stand where other instructions have modifiers."""
     get = instruction.get
     return get("neg") | get("abs") << 3 | get("omod") << 6

@@ -55,8 +55,7 @@ def release(view: GpuView, packet: ReleaseMem) -> None:
 
 def system_acquire(view: GpuView) -> None:
     """What an AQL packet with a system-scope acquire fence does before it runs."""
-    for part in view.family:
-        part.write_back()
+    for part in view.family:  # what L2 holds back stays: giving it out is the release's part
         part.invalidate(code=True, scalar=True, vector=True, l2=True)
 
 

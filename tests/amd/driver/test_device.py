@@ -211,6 +211,7 @@ def test_timelines_are_rebased_before_the_wire_wraps(
         signal, compute, copies = gpu.new_signal(start), gpu.queue(), gpu.queue(QueueKind.COPY)
         assert signal.value == start
         for value in range(start + 1, start + 24, 2):
+            compute.wait(signal, value - 1)  # a timeline has one writer at a time
             compute.signal(signal, value)
             compute.submit()
             copies.wait(signal, value)

@@ -470,8 +470,11 @@ def test_without_the_barrier_bit_packets_overlap(packets: AqlSetup) -> None:
         packets.finish()
         order = packets.runner.order
         xccs = packets.client.properties["num_xcc"]
-        first = [f"end {n}" for n in range(xccs)]
-        overlap = order.index(f"step {xccs}") < max(order.index(end) for end in first)
+        begins = [order.index(f"step {n}") for n in range(8 * xccs)]
+        ends = [order.index(f"end {n}") for n in range(8 * xccs)]
+        overlap = any(
+            min(begins[n : n + xccs]) < max(ends[n - xccs : n]) for n in range(xccs, 8 * xccs, xccs)
+        )
         assert overlap is not barrier
 
 

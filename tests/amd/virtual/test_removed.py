@@ -17,7 +17,7 @@ import pytest
 import rawgpu.amd.virtual
 from rawgpu.amd.driver import device as driver
 from rawgpu.amd.spec import hardware, pm4, sdma
-from rawgpu.amd.virtual import cp
+from rawgpu.amd.virtual import cp, flush
 from rawgpu.amd.virtual import sdma as copy_engine
 from rawgpu.compiler_bridge.llvm import Target, compile_ir
 from rawgpu.contract import MemoryKind, QueueKind
@@ -25,15 +25,19 @@ from rawgpu.virtual.room import Room
 
 assert rawgpu.amd.virtual.VENDOR == "amd"
 FAMILIES = ("gfx1100", "gfx90a")
-COUNT = 256
+COUNT, BLOCK = 256, 64
 SEEDS = 6
 
 KERNEL = """
 target triple = "amdgcn-amd-amdhsa"
 declare i32 @llvm.amdgcn.workitem.id.x()
+declare i32 @llvm.amdgcn.workgroup.id.x()
 define amdgpu_kernel void @work(ptr addrspace(1) %x, ptr addrspace(1) %y, float %a) #0 {
   %i = call i32 @llvm.amdgcn.workitem.id.x()
-  %k = zext i32 %i to i64
+  %g = call i32 @llvm.amdgcn.workgroup.id.x()
+  %b = shl i32 %g, 6
+  %j = add i32 %b, %i
+  %k = zext i32 %j to i64
   %px = getelementptr float, ptr addrspace(1) %x, i64 %k
   %py = getelementptr float, ptr addrspace(1) %y, i64 %k
   %vx = load float, ptr addrspace(1) %px
@@ -45,7 +49,7 @@ define amdgpu_kernel void @work(ptr addrspace(1) %x, ptr addrspace(1) %y, float 
 }
 attributes #0 = { nounwind "target-cpu"="CPU" "amdgpu-flat-work-group-size"="1,256"
   "uniform-work-group-size"="true" "amdgpu-no-dispatch-ptr" "amdgpu-no-queue-ptr"
-  "amdgpu-no-implicitarg-ptr" "amdgpu-no-dispatch-id" "amdgpu-no-workgroup-id-x"
+  "amdgpu-no-implicitarg-ptr" "amdgpu-no-dispatch-id"
   "amdgpu-no-workgroup-id-y" "amdgpu-no-workgroup-id-z" "amdgpu-no-workitem-id-y"
   "amdgpu-no-workitem-id-z" "amdgpu-no-lds-kernel-id" "amdgpu-no-flat-scratch-init" }
 """
@@ -76,15 +80,15 @@ def scenario(name: str, seed: int) -> None:
             y.buffer.write(total)
             a = np.float32(turn + 2)
             for _ in range(2):  # each reads what the one before wrote
-                work(x, y, a, grid=1, block=COUNT)
+                work(x, y, a, grid=COUNT // BLOCK, block=BLOCK)
             total = total + 2 * sign * a * left
             close(y.numpy(), total, "two launches")
             pinned.view().cast("f")[:] = memoryview(left.tobytes()).cast("f")
-            work(pinned, y, a, grid=1, block=COUNT)
+            work(pinned, y, a, grid=COUNT // BLOCK, block=BLOCK)
             total = total + sign * a * left
             close(y.numpy(), total, "pinned source")
-            queue.launch(work, (x, y, a), grid=1, block=COUNT)
-            queue.launch(work, (y, x, a), grid=1, block=COUNT)
+            queue.launch(work, (x, y, a), grid=COUNT // BLOCK, block=BLOCK)
+            queue.launch(work, (y, x, a), grid=COUNT // BLOCK, block=BLOCK)
             value += 1
             queue.signal(signal, value)
             queue.submit()
@@ -94,7 +98,7 @@ def scenario(name: str, seed: int) -> None:
             copies.signal(signal, value)
             copies.submit()
             queue.wait(signal, value)
-            queue.launch(work, (other, pinned, a), grid=1, block=COUNT)
+            queue.launch(work, (other, pinned, a), grid=COUNT // BLOCK, block=BLOCK)
             queue.submit()
             gpu.synchronize()
             total = total + sign * a * left
@@ -109,9 +113,9 @@ def close(got: Any, wanted: Any, what: str) -> None:
         raise ArithmeticError(f"{what} is wrong by {np.abs(got - wanted).max()}")
 
 
-def noticed(name: str) -> bool:
+def noticed(name: str, seeds: int = SEEDS) -> bool:
     """Whether the scenario fails for one of some seeds."""
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         try:
             scenario(name, seed)
         except Exception:
@@ -164,7 +168,10 @@ def test_a_cache_bit_that_is_taken_away_everywhere(name: str, bit: str) -> None:
         changes[boundary] = packet.replace(**{bit: off})
     caches = dataclasses.replace(row.caches, **changes)
     hardware.HARDWARE[row.target_version] = dataclasses.replace(row, caches=caches)
-    assert noticed(name) is (bit not in REDUNDANT)
+    if bit in REDUNDANT:
+        assert not noticed(name, 1), REDUNDANT[bit]
+    else:
+        assert noticed(name)
 
 
 def deaf(
@@ -210,3 +217,9 @@ def test_a_packet_that_is_taken_away(
     table, passed_over = deaf(packet, only)
     monkeypatch.setitem(table, packet, passed_over)
     assert noticed(name), what
+
+
+def test_the_release_of_aql_packets_that_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their acquire is not noticed here: no XCC reads what another wrote in the same submission."""
+    monkeypatch.setattr(flush, "system_release", lambda view: None)
+    assert noticed("gfx942")

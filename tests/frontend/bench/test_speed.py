@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -112,3 +113,27 @@ def test_the_table_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert speed.run(options) == 0
     assert re.search(r"^add_1x1 +[\d.e-]+ ", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rows", "("], "is no regular expression"),
+        (["--rows", "no_such_row"], "no row matches 'no_such_row'; there are: add_1x1"),
+        (["--against", "torch"], "needs PyTorch (pip install torch)"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_in_a_line(
+    words: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    speed.add_arguments(parser)
+    assert speed.run(parser.parse_args(words)) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.count("\n") == 1
+    assert captured.out == ""
