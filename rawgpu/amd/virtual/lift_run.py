@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rawgpu.amd.spec.waves import wave_traits
 from rawgpu.amd.virtual.dispatch import Access, Dispatch, GpuMemory, Pause, Running, Services
 from rawgpu.amd.virtual.lift_groups import CONTROL, DUMMY, TRAP_X, TRAP_YZ, groups_ir
 from rawgpu.amd.virtual.lift_kernel import Exit, KernelLifter, find_blocks
@@ -33,7 +33,6 @@ from rawgpu.amd.virtual.wave_state import (
     begin_wave,
     facts_of,
     item_ids,
-    machine_of,
     place_of,
     poison,
 )
@@ -230,7 +229,7 @@ class NativeRunner:
     def run_single_waves(self) -> Running:
         dispatch, state = self.dispatch, self._state()
         numbers = group_numbers(dispatch)
-        machine = machine_of(dispatch.generation)
+        machine = wave_traits(dispatch.generation)
         users = np.array(dispatch.user_sgprs or (0,), np.uint32)
         rows, mask = item_ids(dispatch, place_of(dispatch, 0), 0)
         if machine.packed_ids:

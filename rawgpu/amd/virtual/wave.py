@@ -30,7 +30,6 @@ from rawgpu.amd.virtual.wave_interpret import InterpreterMachine
 from rawgpu.amd.virtual.wave_operands import Facts
 from rawgpu.amd.virtual.wave_state import (
     WaveState,
-    Word,
     begin_wave,
     facts_of,
     place_of,

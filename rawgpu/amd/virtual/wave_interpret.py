@@ -145,7 +145,7 @@ class InterpreterMachine(WaveMemory):
         return np.array([self.services.clock() & ((1 << 64) - 1)], np.uint64)
 
     def message(self, kind: int) -> Raw:
-        if self.facts.family.startswith(("gfx11", "gfx12")) and kind >= 128:
+        if self.facts.message_returns and kind >= 128:
             if kind == 131:  # real time
                 return self.clock()
             raise NotInEngine(f"s_sendmsg_rtn {kind}")

@@ -192,7 +192,7 @@ class WaveMemory:
         index, offset = address.lanes
         soffset = words[4]
         swizzled = words[1] >> 31 & 1 or (words[1] >> 30 & 3 and stride)
-        if words[3] >> 23 & 1 or (swizzled and not self.facts.family.startswith("gfx9")):
+        if words[3] >> 23 & 1 or (swizzled and not self.facts.swizzles_linear_buffers):
             return self._scratch_buffer(base, offset, address.offset, soffset, active, words)
         where = np.full(len(active), address.offset, np.uint64)
         if offset is not None:

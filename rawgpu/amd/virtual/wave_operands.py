@@ -37,6 +37,10 @@ class Facts:
     """16-bit results of the old formats clear the upper half of the register."""
     dx10_clamp: bool = True
     apertures: tuple[int, int] = (1 << 48, 2 << 48)
+    message_returns: bool = False
+    """Message numbers from 128 on give a value."""
+    swizzles_linear_buffers: bool = False
+    """Only the add-thread-id bit, not the swizzle bits alone, marks a scratch buffer."""
 
 
 @dataclass(frozen=True, slots=True)

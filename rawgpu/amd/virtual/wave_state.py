@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rawgpu.amd.spec.isa.formats import LINEAGE
-from rawgpu.amd.virtual.dispatch import Dispatch, NotModelled, Services
+from rawgpu.amd.spec.waves import wave_traits
+from rawgpu.amd.virtual.dispatch import Dispatch, Services
 from rawgpu.amd.virtual.wave_operands import Facts
 
 SGPRS = 128
@@ -73,53 +73,18 @@ class WaveState:
         return low | int(self.s[EXEC + 1]) << 32 if self.lanes == 64 else low
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What a generation's waves start with."""
-
-    family: str
-    packed_ids: bool
-    ids_in_traps: bool
-    """Work-group ids are in ttmp7 and ttmp9, not in scalar registers."""
-    architected_scratch: bool
-
-
-def family_of(generation: str) -> str:
-    """The family of instruction tables that a chip uses."""
-    special = {"gfx1030": "gfx10", "gfx90a": "gfx90a", "gfx942": "gfx942", "gfx950": "gfx950"}
-    if generation in special:
-        return special[generation]
-    for prefix, family in (
-        ("gfx125", "gfx1250"), ("gfx120", "gfx12"), ("gfx115", "gfx115"), ("gfx110", "gfx11"),
-        ("gfx103", "gfx10"),
-    ):  # fmt: skip
-        if generation.startswith(prefix):
-            return family
-    raise NotModelled(f"machine code of {generation}")
-
-
-def machine_of(generation: str) -> Machine:
-    family = family_of(generation)
-    lineage = LINEAGE[family]
-    return Machine(
-        family,
-        packed_ids="gfx11" in lineage or "gfx90a" in lineage,
-        ids_in_traps="gfx12" in lineage,
-        architected_scratch="gfx11" in lineage or "gfx942" in lineage,
-    )
-
-
 def facts_of(dispatch: Dispatch) -> Facts:
-    family = family_of(dispatch.generation)
-    new = "gfx11" in LINEAGE[family]
+    traits = wave_traits(dispatch.generation)
     return Facts(
-        family=family,
+        family=traits.family,
         wave=dispatch.wave_size,
-        m0=125 if new else 124,
-        null=124 if new else 125 if family == "gfx10" else -1,
-        zeroes_high_half="gfx10" not in LINEAGE[family],
-        dx10_clamp=dispatch.dx10_clamp or "gfx12" in LINEAGE[family],
+        m0=traits.m0,
+        null=traits.null,
+        zeroes_high_half=traits.zeroes_high_half,
+        dx10_clamp=dispatch.dx10_clamp or traits.always_clamps,
         apertures=dispatch.apertures,
+        message_returns=traits.message_returns,
+        swizzles_linear_buffers=traits.swizzles_linear_buffers,
     )
 
 
@@ -167,7 +132,7 @@ def begin_wave(
     state: WaveState, dispatch: Dispatch, place: GroupPlace, wave: int, slot: int
 ) -> None:
     """Registers as the hardware sets them; all others keep what they had."""
-    machine = machine_of(dispatch.generation)
+    machine = wave_traits(dispatch.generation)
     set_group(state, dispatch, machine, place, wave, slot)
     rows, mask = item_ids(dispatch, place, wave)
     if machine.packed_ids:
