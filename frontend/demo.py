@@ -49,7 +49,9 @@ def positive(text: str) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the demo can be told."""
-    parser.add_argument("--device", help="one device, by its name in `rawgpu devices`")
+    parser.add_argument(
+        "--device", help="one device, by its name in `rawgpu devices`; `amd` is `amd:0`"
+    )
     parser.add_argument(
         "--gpus", type=positive, metavar="N", help="train on N GPUs together, each batch divided"
     )
@@ -68,7 +70,8 @@ def groups(options: argparse.Namespace) -> list[tuple[DeviceInfo, ...]]:
     found = [info for info in rawgpu.devices() if info.usable]
     hint = "`rawgpu devices` lists them, `rawgpu doctor` says why one is missing"
     if options.device is not None:
-        named = [info for info in found if info.name == options.device]
+        full = options.device if ":" in options.device else f"{options.device}:0"
+        named = [info for info in found if info.name == full]
         if not named:
             raise DeviceNotFound(f"no usable device {options.device}", hint=hint)
         return [(named[0],)]
