@@ -57,15 +57,28 @@ class Opened:
         self.queue = self.device.queue()
         self.kernels: WeakValueDictionary[str, Loaded] = WeakValueDictionary()
         """What is loaded, by its text."""
+        self.deferred = not name.startswith("cpu:")
+        """Whether work may still run when a replay has returned."""
+        self._in_use: list[Any] = []
 
     def alloc(self, size_bytes: int) -> Buffer:
         return self.device.alloc(max(1, size_bytes))
 
+    def hold(self, *memory: Any) -> None:
+        """Keep what submitted work uses until it is done; waits when there is much of it."""
+        self._in_use.append(memory)
+        if len(self._in_use) > IN_FLIGHT:
+            self.queue.synchronize()
+            self._in_use.clear()
+
     def close(self) -> None:
         self.queue.close()
+        self._in_use.clear()
         self.device.close()
 
 
+IN_FLIGHT = 32
+"""Replays that may be under way on one device before the next one waits."""
 _opened: dict[str, Opened] = {}
 _lock = threading.RLock()
 """Held while a plan is made or run, and while a device is opened: threads take turns."""
@@ -257,6 +270,8 @@ class Run:
             if p.kind == "result"
         ]
         self._arenas = [(self._arena[d], size, opened(d)) for d, size in plan.arenas.items()]
+        used = dict.fromkeys(p.device for p in plan.places)
+        self._deferred = [opened(d) for d in used if opened(d).deferred]
 
     def _number_bindings(self) -> None:
         """One binding for each leaf, result and arena."""
@@ -303,7 +318,7 @@ class Run:
             return self._run(leaves)
 
     def _run(self, leaves: Sequence[Storage]) -> list[Storage]:
-        words = self._words
+        words = self._words.copy() if self._deferred else self._words
         for number, binding in self._leaves:
             words[binding] = leaves[number].address
         results: list[Any] = [None] * len(self._results)
@@ -325,6 +340,8 @@ class Run:
                 self._timed(segment, words)
             else:
                 segment.replay(words)
+        for device in self._deferred:
+            device.hold(words, tuple(leaves), tuple(results), arenas)
         return results
 
     def _timed(self, recording: Recording, words: Any) -> None:

@@ -77,7 +77,7 @@ class NumpyLanes:
     def unary(self, op: str, bits: int, a: Raw) -> Raw:
         plain = ROUNDING.get(op)
         if plain is not None:
-            return plain(a)  # type: ignore[operator]
+            return plain(a)
         if op == "popcount":
             return self._popcount(a, bits)
         if op == "bitreverse":

@@ -155,9 +155,7 @@ class LlvmLanes:
         bits = f.bitcast(near, near.type.like(integer(32)))
         inexact = f.fcmp("one", back, a)
         even = f.icmp("eq", f.and_(bits, f.const(bits.type, 1)), f.const(bits.type, 0))
-        past = f.fcmp(
-            "ogt", f.unary_intrinsic("fabs", back), f.unary_intrinsic("fabs", a)
-        )
+        past = f.fcmp("ogt", f.unary_intrinsic("fabs", back), f.unary_intrinsic("fabs", a))
         step = f.select(past, f.const(bits.type, -1), f.const(bits.type, 1))
         moved = f.select(f.and_(inexact, even), f.add(bits, step), bits)
         return f.bitcast(moved, near.type)

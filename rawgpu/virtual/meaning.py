@@ -1,10 +1,10 @@
 """Evaluates the meanings of instructions over any kind of lanes.
 
 The words of `describe.semantics` are written here once, in terms of the few primitives of a
-`LaneOps`: NumPy arrays (`interpret.py`) compute at once, LLVM values (`lift.py`) write code. So both
-engines share each meaning down to the last bit. A vendor's machine adds the words that need
-registers, memory and control flow by subclassing `Evaluator`; `meaning_float.py` has the words on
-floats.
+`LaneOps`: NumPy arrays (`interpret.py`) compute at once, LLVM values (`lift.py`) write code. So
+both engines share each meaning down to the last bit. A vendor's machine adds the words that need
+registers, memory and control flow by subclassing `Evaluator` in `meaning_float.py`;
+`meaning_bits.py` has the words on integers.
 
 A value in one lane, as of a scalar register, and a value in all lanes mix freely: the primitives
 broadcast.
@@ -32,8 +32,8 @@ class Typed:
     """A value with its type.
 
     Attributes:
-        kind: "u", "i" integers, "f" floats, "bf" bfloat16 held as float32, "b" booleans, "n" a plain
-            number, "w" words: a list of 32-bit raws, "a" an address.
+        kind: "u", "i" integers, "f" floats, "bf" bfloat16 held as float32, "b" booleans, "n" a
+            plain number, "w" words: a list of 32-bit raws, "a" an address.
         bits: the width; 0 for plain numbers.
         raw: the engine's value.
     """
@@ -131,7 +131,7 @@ class EvaluatorCore:
         if isinstance(node, ast.BinOp):
             return self.operator(type(node.op), self.value(node.left), self.value(node.right))
         if isinstance(node, ast.Compare):
-            op = COMPARE[type(node.ops[0])]  # type: ignore[index]
+            op = COMPARE[type(node.ops[0])]
             return self.relation(op, self.value(node.left), self.value(node.comparators[0]))
         assert isinstance(node, ast.UnaryOp), node
         return self.unary(node.op, self.value(node.operand))
@@ -262,7 +262,7 @@ class EvaluatorCore:
             return self.moved(a, self._number(b))
         if op in (ast.LShift, ast.RShift):
             return self._shift(op is ast.LShift, a, b)
-        name = BINARY[op]  # type: ignore[index]
+        name = BINARY[op]
         if a.kind == b.kind == "n":
             return Typed("n", 0, _PLAIN[name](a.raw, b.raw))
         if a.kind == b.kind == "b" and name in ("and", "or", "xor"):

@@ -44,9 +44,7 @@ class FloatWords(BitWords):
 
     def word_mul_add(self, x: Typed, y: Typed, z: Typed) -> Typed:
         product = self.rounded(self.f(x.bits, self.ops.binary("fmul", x.bits, x.raw, y.raw)))
-        return self.rounded(
-            self.f(x.bits, self.ops.binary("fadd", x.bits, product.raw, z.raw))
-        )
+        return self.rounded(self.f(x.bits, self.ops.binary("fadd", x.bits, product.raw, z.raw)))
 
     def _either_zero(self, x: Typed, y: Typed) -> Raw:
         zero = self.fconst(x, 0.0)
@@ -234,7 +232,9 @@ class FloatWords(BitWords):
         scaled = ops.select(small, ops.binary("fmul", bits, x.raw, up), x.raw)
         pattern = ops.to_bits(scaled, bits)
         width = bits - 1 - MANTISSA[bits]
-        field = self._u("and", bits, self._u("lshr", bits, pattern, MANTISSA[bits]), (1 << width) - 1)
+        field = self._u(
+            "and", bits, self._u("lshr", bits, pattern, MANTISSA[bits]), (1 << width) - 1
+        )
         exponent = self._u("sub", 32, ops.resize(field, bits, 32, signed=False), BIAS[bits] - 1)
         less = self._u("sub", 32, exponent, MANTISSA[bits] + 1)
         exponent = ops.select(small, less, exponent)
@@ -328,7 +328,8 @@ class FloatWords(BitWords):
         small = ops.binary("fmul", 32, steps, ops.const("f", 32, 2.0**-24))
         top = ops.const("f", 32, 65504.0)
         huge = ops.both(
-            ops.compare("olt", 32, top, size), ops.compare("olt", 32, size, self.fconst(x, math.inf))
+            ops.compare("olt", 32, top, size),
+            ops.compare("olt", 32, size, self.fconst(x, math.inf)),
         )
         sign = self._u("and", 32, ops.to_bits(x.raw, 32), 0x80000000)
         most = ops.to_float(ops.binary("or", 32, sign, ops.to_bits(top, 32)), 32)
@@ -371,7 +372,9 @@ class FloatWords(BitWords):
         top = 32767.0 if kind == "i" else 65535.0
         low = self.fconst(x, -1.0 if kind == "i" else 0.0)
         raw = self._extreme("max", x, self.f(32, low), number_wins=True).raw
-        raw = self._extreme("min", self.f(32, raw), self.f(32, self.fconst(x, 1.0)), number_wins=True)
+        raw = self._extreme(
+            "min", self.f(32, raw), self.f(32, self.fconst(x, 1.0)), number_wins=True
+        )
         scaled = self.f(32, self.ops.binary("fmul", 32, raw.raw, self.fconst(x, top)))
         zero_nan = self.ops.select(self._isnan(x), self.fconst(x, 0.0), scaled.raw)
         return self._to_int(self.word_rint(self.f(32, zero_nan)), kind, 16)
@@ -405,7 +408,9 @@ class FloatWords(BitWords):
         bit = self._u("and", 32, ops.binary("lshr", 32, self.as_bits(mask, 32), place), 1)
         return Typed("b", 1, ops.compare("ne", 32, bit, ops.const("u", 32, 0)))
 
-    def word_dot(self, x: Typed, y: Typed, z: Typed, kind: Typed, other: Typed | None = None) -> Typed:
+    def word_dot(
+        self, x: Typed, y: Typed, z: Typed, kind: Typed, other: Typed | None = None
+    ) -> Typed:
         name = str(kind.raw)
         if name[0] in "ui" and other is None and name[1:].isdigit():
             return self._integer_dot(x, y, z, (name[0], name[0]), int(name[1:]))

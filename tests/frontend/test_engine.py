@@ -48,3 +48,15 @@ def test_a_form_that_went_is_made_again() -> None:
     for _ in range(2):
         for n in range(1, 20):
             assert result(n) == [3.0 + n] * n
+
+
+def test_a_device_that_works_on_keeps_what_its_replays_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = engine.opened("cpu:0")
+    monkeypatch.setattr(device, "deferred", True)
+    monkeypatch.setattr(engine, "IN_FLIGHT", 3)
+    x = Tensor(np.arange(7, dtype=np.float32))
+    for i in range(9):  # another constant, another plan, made while the device counts as deferred
+        y = (x * (i + 1.5)).realize()
+        assert len(device._in_use) <= 3
+        np.testing.assert_array_equal(y.numpy(), np.arange(7, dtype=np.float32) * (i + 1.5))
+    device._in_use.clear()

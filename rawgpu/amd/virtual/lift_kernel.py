@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from rawgpu.amd.spec.isa.machine import MachineInstruction
+from rawgpu.amd.spec.isa.operands import Operand
 from rawgpu.amd.virtual.dispatch import GpuPageFault, WaveHalted
 from rawgpu.amd.virtual.lift_memory import Helpers
 from rawgpu.amd.virtual.lift_wave import LiftMachine
@@ -153,13 +154,10 @@ def _transfer(full: set[int], instruction: MachineInstruction) -> None:
         full.update(range(d.index, d.index + d.registers))
 
 
-def _is_full(full: set[int], operand: object) -> bool:
-    kind, index = operand.kind, operand.index  # type: ignore[attr-defined]
-    if kind == "sgpr":
-        registers = range(index, index + operand.registers)  # type: ignore[attr-defined]
-        return all(i in full for i in registers)
-    bits = operand.bits  # type: ignore[attr-defined]
-    return kind == "constant" and operand.value == (1 << bits) - 1  # type: ignore[attr-defined]
+def _is_full(full: set[int], operand: Operand) -> bool:
+    if operand.kind == "sgpr":
+        return all(i in full for i in range(operand.index, operand.index + operand.registers))
+    return operand.kind == "constant" and operand.value == (1 << operand.bits) - 1
 
 
 def _clear(full: set[int], index: int, count: int) -> None:

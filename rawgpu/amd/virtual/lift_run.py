@@ -277,9 +277,7 @@ class NativeRunner:
 
     def _wave(self, state: WaveState) -> Wave:
         lds = self.lds[: self.dispatch.lds_bytes]
-        return Wave(
-            state, self.code, lds, self.facts, self.dispatch, self.memory, self.services
-        )
+        return Wave(state, self.code, lds, self.facts, self.dispatch, self.memory, self.services)
 
     def _finish_wave(self, state: WaveState, why: Exit) -> Running:
         """Go on with a wave that native code left, until it ends; barriers are alone here."""

@@ -250,10 +250,14 @@ class LiftMachine:
             name = self.helpers.load(kind, size, bool(masked), signed and size < 4)
             space = self.helpers.room(self.f, count)
             self.f.call(name, Type("void", 0), [base, lanes, bound, *masked, space])
-            words += [
-                self.f.load(self.row, self.f.gep(space, i * self.lanes * 4, i8), align=64)
-                for i in range(count)
-            ] if count > 1 else [self.f.load(self.row, space, align=64)]
+            words += (
+                [
+                    self.f.load(self.row, self.f.gep(space, i * self.lanes * 4, i8), align=64)
+                    for i in range(count)
+                ]
+                if count > 1
+                else [self.f.load(self.row, space, align=64)]
+            )
         return words
 
     def store(self, address: Address, bits: int, words: list[Value]) -> None:

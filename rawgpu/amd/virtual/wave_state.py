@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rawgpu.amd.spec.waves import wave_traits
+from rawgpu.amd.spec.waves import WaveTraits, wave_traits
 from rawgpu.amd.virtual.dispatch import Dispatch, Services
 from rawgpu.amd.virtual.wave_operands import Facts
 
@@ -132,10 +132,10 @@ def begin_wave(
     state: WaveState, dispatch: Dispatch, place: GroupPlace, wave: int, slot: int
 ) -> None:
     """Registers as the hardware sets them; all others keep what they had."""
-    machine = wave_traits(dispatch.generation)
-    set_group(state, dispatch, machine, place, wave, slot)
+    traits = wave_traits(dispatch.generation)
+    set_group(state, dispatch, traits, place, wave, slot)
     rows, mask = item_ids(dispatch, place, wave)
-    if machine.packed_ids:
+    if traits.packed_ids:
         rows = rows[0] | rows[1] << 10 | rows[2] << 20
         state.v[0] = rows if dispatch.item_ids == 2 else rows & 0xFFFFF
     else:
@@ -149,7 +149,7 @@ def begin_wave(
 def set_group(
     state: WaveState,
     dispatch: Dispatch,
-    machine: Machine,
+    traits: WaveTraits,
     place: GroupPlace,
     wave: int,
     slot: int,
@@ -157,7 +157,7 @@ def set_group(
     """The scalar registers that say which group this is, and its scratch."""
     at = len(dispatch.user_sgprs)
     state.s[:at] = dispatch.user_sgprs
-    if machine.ids_in_traps:
+    if traits.ids_in_traps:
         state.s[TTMP + 9] = place.ids[0]
         state.s[TTMP + 7] = place.ids[1] & 0xFFFF | place.ids[2] << 16
         state.s[TTMP + 6] = 0
@@ -172,7 +172,7 @@ def set_group(
         state.s[at] = (wave == 0) << 31 | waves
         at += 1
     offset = slot * dispatch.scratch_wave_bytes
-    if dispatch.scratch_enabled and not machine.architected_scratch:
+    if dispatch.scratch_enabled and not traits.architected_scratch:
         state.s[at] = offset
     state.put(Word.SCRATCH, dispatch.scratch_base + offset)
 

@@ -1,7 +1,7 @@
 """Random LLVM functions, compiled for this processor and for a GPU: a witness from outside.
 
-Each takes two 32-bit, one 64-bit value and two floats of an element and gives 64 bits. What C leaves
-undefined is avoided: shift counts are masked, divisors are odd, conversions saturate.
+Each takes two 32-bit, one 64-bit value and two floats of an element and gives 64 bits. What C
+leaves undefined is avoided: shift counts are masked, divisors are odd, conversions saturate.
 """
 
 from __future__ import annotations
@@ -188,7 +188,9 @@ RECORD_BYTES = 24
 
 
 def host_text(seed: int) -> str:
-    return body(seed) + f"""
+    return (
+        body(seed)
+        + f"""
 define void @k(ptr %in, ptr %out, i64 %n) {{
 entry:
   br label %head
@@ -206,10 +208,13 @@ done:
   ret void
 }}
 """
+    )
 
 
 def gpu_text(seed: int, attributes: str) -> str:
-    return body(seed) + f"""
+    return (
+        body(seed)
+        + f"""
 declare i32 @llvm.amdgcn.workitem.id.x()
 define amdgpu_kernel void @k(ptr addrspace(1) %in, ptr addrspace(1) %out) #0 {{
   %i32 = call i32 @llvm.amdgcn.workitem.id.x()
@@ -223,3 +228,4 @@ define amdgpu_kernel void @k(ptr addrspace(1) %in, ptr addrspace(1) %out) #0 {{
 }}
 attributes #0 = {{ {attributes} }}
 """
+    )

@@ -1,4 +1,4 @@
-"""Graphs of the tensor library as AMD machine code on the wave engine, with no driver in between."""
+"""Graphs of the tensor library as AMD machine code on the wave engine, with no driver."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _object(text: str, target: llvm.Target) -> bytes:
 def run_on(
     tensor: Tensor, generation: str, run: Callable[[Dispatch, Arena], None], arena: Arena
 ) -> np.ndarray[Any, Any]:
-    """The value of `tensor`, computed by `generation`'s machine code; its leaves must have values."""
+    """The value of `tensor`, by `generation`'s machine code; its leaves must have values."""
     root = engine.base(tensor.node)
     plan: Plan = make_plan([root], {"cpu:0": target_for(generation)})
     _, leaves = signature([root])

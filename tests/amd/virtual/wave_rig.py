@@ -1,4 +1,4 @@
-"""Runs kernels on the wave engine with no packets and no kernel driver: an arena, an object, a launch.
+"""Runs kernels on the wave engine with no packets and no kernel driver.
 
 The arena's GPU addresses are host addresses, less a delta, as in the virtual GPU.
 """
