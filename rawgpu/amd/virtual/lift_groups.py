@@ -1,8 +1,8 @@
 """The native loop over work-groups of one wave: starts each group's wave and runs it.
 
-`enter(context)` is what the fault net guards. Its control block says whether to go on with the wave
-in the state, or to run groups from `next` on; a wave that does not end leaves its group's number
-there.
+`launch(context, guard)` runs `enter` inside the fault net. Its control block says whether to go on
+with the wave in the state, or to run groups from `next` on; a wave that does not end leaves its
+group's number there.
 """
 
 from __future__ import annotations
@@ -15,13 +15,30 @@ CONTROL = Record(
     "state groups next end step count_x count_y start_x start_y start_z users user_count"
     " place_x place_y place_z traps rows row_count exec mode slots scratch wave_bytes",
 )
-"""`groups`: 1 to run groups. `rows`: v0 and following. `place_*`: byte offset of an id's register."""
+"""`groups`: 1 to run groups. `rows`: v0 and following. `place_*`: byte offset of an id's place."""
 
 GROUPS = """
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.umax.i64(i64, i64)
 
-define i64 @enter(ptr %context) {
+declare ptr @llvm.thread.pointer()
+
+; Calls @enter through the fault net's guard, with this thread as the context's; 255 for a fault.
+define i64 @launch(ptr %context, ptr %guard) {
+entry:
+  %thread = call ptr @llvm.thread.pointer()
+  %thread.at = getelementptr i8, ptr %context, i64 $CONTEXT.thread
+  store ptr %thread, ptr %thread.at
+  %result = call i64 %guard(ptr %context, ptr @enter)
+  %active.at = getelementptr i8, ptr %context, i64 $CONTEXT.active
+  %active = load volatile i64, ptr %active.at
+  store volatile i64 0, ptr %active.at
+  %faulted = icmp eq i64 %active, 2
+  %outcome = select i1 %faulted, i64 255, i64 %result
+  ret i64 %outcome
+}
+
+define internal i64 @enter(ptr %context) {
 entry:
   %job.at = getelementptr i8, ptr %context, i64 $CONTEXT.job
   %control = load ptr, ptr %job.at

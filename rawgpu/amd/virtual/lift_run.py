@@ -1,4 +1,4 @@
-"""Runs dispatches as native code: finds or makes the lifted kernel, calls it, finishes what it left.
+"""Runs dispatches as native code: finds or makes the lifted kernel, calls it, finishes the rest.
 
 Lifted kernels are kept by their code's bytes, in memory and on disk. Native code is called inside
 the fault net; a fault there is a GPU page fault.
@@ -51,7 +51,9 @@ SMALL = 300
 """Static instructions times waves up to which a first launch without loops is interpreted."""
 FAULT_WRITE = 2
 """Bit of x86's page fault error code."""
-PLAN_VERSION = 1
+FAULTED = 255
+"""What `launch` gives for a fault."""
+PLAN_VERSION = 3
 
 
 @dataclass
@@ -60,16 +62,15 @@ class Lifted:
 
     low: int
     data: bytes
-    function: int
+    launch: Any
     image: Image
     not_lifted: dict[str, int]
     count: int
 
 
 @functools.cache
-def _guarded_call() -> Any:
-    address = native_code().image.address("guarded_call")
-    return system.ffi.cast("uint64_t (*)(void *, void *)", address)
+def _guard() -> Any:
+    return system.ffi.cast("void *", native_code().image.address("guarded_call"))
 
 
 def lift_text(code: Code, entry: int, facts: Facts, mode: int, *, entry_full: bool) -> KernelLifter:
@@ -135,7 +136,8 @@ class Library:
         image = Image(cache().get_or_build("plan", f"lifted {parts!r}", build))
         for name in not_lifted:
             _count_refusal(name)
-        return Lifted(low, data, image.address("enter"), image, not_lifted, 0)
+        call = system.ffi.cast("uint64_t (*)(void *, void *)", image.address("launch"))
+        return Lifted(low, data, call, image, not_lifted, 0)
 
 
 LIBRARY = Library()
@@ -207,13 +209,9 @@ class NativeRunner:
         before = state.get(Word.COUNT)
         record = context.record
         record.job = self.control.ctypes.data
-        try:
-            found = _guarded_call()(record, system.ffi.cast("void *", self.lifted.function))
-            faulted = record.active == 2
-        finally:
-            record.active = record.job = 0
+        found = int(self.lifted.launch(record, _guard()))
         COUNTERS.lifted += state.get(Word.COUNT) - before
-        if faulted:
+        if found == FAULTED:
             raise self._fault(state, record)
         return Exit(found)
 

@@ -248,14 +248,18 @@ class Operands(Evaluator):
     # Modifiers.
 
     def _modified(self, role: str, operand: Operand) -> Typed:
-        value = self.fetched(operand)
-        place = SOURCES.get(role)
+        inst, place = self.instruction, SOURCES.get(role)
+        if inst.kind == "sdwa" and place is not None and operand.bits == 16:
+            # The selection is made from the whole register.
+            wide = self._sdwa_source(self.fetched(replace(operand, bits=32)), place)
+            value = self.view("u", 16, wide)
+        else:
+            value = self.fetched(operand)
         if place is None or not self.vector:
             return value
-        inst = self.instruction
         if inst.kind.endswith(("dpp", "dpp8")) and role == "a":
             value = self._dpp(value)
-        if inst.kind == "sdwa":
+        if inst.kind == "sdwa" and value.bits != 16:
             value = self._sdwa_source(value, place)
         if inst.format == "vop3p":
             return self._packed_signs(role, place, value)
