@@ -1,10 +1,11 @@
-"""What every test shares: the options, the random profile, and a cache that is not the user's."""
+"""What every test shares: options, the random profile, a cache of its own, and the count of cells."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -44,3 +45,17 @@ def forget(folder: str) -> None:
     """Remove the run's cache."""
     del os.environ["RAWGPU_CACHE"]
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many cells (operation × dtype) were compared with NumPy, and by how many examples."""
+    examples: Counter[str] = Counter()
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name.startswith("cell "):
+                examples[name] += int(str(value))
+    if examples:
+        terminalreporter.write_line(
+            f"{len(examples)} cells (operation × dtype) compared with NumPy, "
+            f"{sum(examples.values())} examples, at least {min(examples.values())} each"
+        )
