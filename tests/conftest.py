@@ -1,4 +1,4 @@
-"""What every test shares: options, the random profile, a cache of its own, and the count of cells."""
+"""What every test shares: options, the random profile, a cache of its own, the count of cells."""
 
 from __future__ import annotations
 
