@@ -151,7 +151,8 @@ def _maker(name: str) -> Maker:
             return maker
     vendors = ", ".join(sorted(_makers)) or "none is loaded"
     raise UnsupportedDevice(
-        f"no virtual GPU is called {name!r} (vendors: {vendors})", hint="rawgpu devices --virtual"
+        f"no virtual GPU is called {name!r} (vendors: {vendors})",
+        hint="names are the compiler's, such as gfx1100 or gfx942",
     )
 
 

@@ -8,14 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from rawgpu.amd.spec.generations import GENERATIONS
 from rawgpu.amd.spec.isa.formats import LINEAGE
+from rawgpu.amd.spec.isa.operands import SCALARS
 from rawgpu.errors import UnsupportedDevice
-
-_FAMILIES = (
-    ("gfx1030", "gfx10"), ("gfx90a", "gfx90a"), ("gfx942", "gfx942"), ("gfx950", "gfx950"),
-    ("gfx125", "gfx1250"), ("gfx120", "gfx12"), ("gfx115", "gfx115"), ("gfx110", "gfx11"),
-    ("gfx103", "gfx10"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,18 +42,21 @@ class WaveTraits:
 @cache
 def wave_traits(generation: str) -> WaveTraits:
     """The row of the family that a chip belongs to. Raises UnsupportedDevice."""
-    family = next((f for prefix, f in _FAMILIES if generation.startswith(prefix)), None)
-    if family is None:
+    row = GENERATIONS.get(generation)
+    if row is None:
         raise UnsupportedDevice(f"the machine code of {generation} is not described")
+    family = row.family
     lineage = LINEAGE[family]
+    names = next(SCALARS[f] for f in lineage if f in SCALARS).single
+    codes = {name: code for code, name in names.items()}
     rdna3 = "gfx11" in lineage
     return WaveTraits(
         family=family,
         packed_ids=rdna3 or "gfx90a" in lineage,
         ids_in_traps="gfx12" in lineage,
         architected_scratch=rdna3 or "gfx942" in lineage,
-        m0=125 if rdna3 else 124,
-        null=124 if rdna3 else 125 if family == "gfx10" else -1,
+        m0=codes["m0"],
+        null=codes.get("null", -1),
         zeroes_high_half="gfx10" not in lineage,
         always_clamps="gfx12" in lineage,
         message_returns=rdna3,

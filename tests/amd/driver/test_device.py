@@ -159,10 +159,8 @@ def test_globals_are_read_and_written() -> None:
             program.read_global("bump")
 
 
-@pytest.mark.parametrize("options", [{}, {"large_bar": False}, {"sdma": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"large_bar": False}], ids=str)
 def test_bytes_go_in_and_come_out(options: dict[str, Any]) -> None:
-    if "sdma" in options:
-        pytest.skip("copies by kernels need machine code")
     data = np.random.default_rng(3).bytes(9 << 20)
     with opened("gfx1100", **options) as gpu:
         buffer = gpu.alloc(len(data))
