@@ -69,17 +69,22 @@ def groups(options: argparse.Namespace) -> list[tuple[DeviceInfo, ...]]:
     """The devices to train on, in groups that train together."""
     found = [info for info in rawgpu.devices() if info.usable]
     hint = "`rawgpu devices` lists them, `rawgpu doctor` says why one is missing"
+    if options.gpus is not None:
+        # a device without a number is a vendor
+        vendor = "" if options.device is None else f"{options.device}:"
+        gpus = [info for info in found if is_gpu(info) and info.name.startswith(vendor)]
+        if not 0 < options.gpus <= len(gpus):
+            what = f" of {options.device}" if vendor else ""
+            raise DeviceNotFound(
+                f"{options.gpus} GPUs{what} asked for, {len(gpus)} found", hint=hint
+            )
+        return [tuple(gpus[: options.gpus])]
     if options.device is not None:
         full = options.device if ":" in options.device else f"{options.device}:0"
         named = [info for info in found if info.name == full]
         if not named:
             raise DeviceNotFound(f"no usable device {options.device}", hint=hint)
         return [(named[0],)]
-    if options.gpus is not None:
-        gpus = [info for info in found if is_gpu(info)]
-        if not 0 < options.gpus <= len(gpus):
-            raise DeviceNotFound(f"{options.gpus} GPUs asked for, {len(gpus)} found", hint=hint)
-        return [tuple(gpus[: options.gpus])]
     return [(info,) for info in found]
 
 

@@ -28,7 +28,7 @@ from frontend.target import Target, target_of
 from rawgpu.compiler_bridge import llvm
 from rawgpu.compiler_bridge.cache import cache
 from rawgpu.compiler_bridge.workers import pool
-from rawgpu.contract import Binding, Buffer, Device, Kernel, Recording
+from rawgpu.contract import Binding, Buffer, Device, Kernel, PeerCopy, Puller, Recording
 from rawgpu.errors import DeviceNotFound, OperationError
 
 # --- devices -------------------------------------------------------------------------------------
@@ -287,12 +287,16 @@ class Run:
         self._count = count
 
     def _record(self) -> list[Any]:
-        """Steps as recordings, cut where bytes move between devices."""
+        """Steps as recordings, cut where bytes move between devices, which are lists of steps."""
         segments: list[Any] = []
         device, recording = "", None
         for step in self.plan.steps:
             if step.code < 0:
-                segments.append(step)
+                last = segments[-1] if segments else None
+                if isinstance(last, list) and self._ends(last[-1]) == self._ends(step):
+                    last.append(step)
+                else:
+                    segments.append([step])
                 device = ""
                 continue
             if step.device != device:
@@ -308,6 +312,11 @@ class Run:
             recording.launch(kernel, arguments, grid=code.blocks, block=block, work_ns=step.work_ns)
             self._steps_of.setdefault(id(recording), []).append(step)
         return segments
+
+    def _ends(self, step: Step) -> tuple[str, str]:
+        """Where a transfer goes, and whence."""
+        target, source = (self.plan.places[b].device for b in step.buffers)
+        return target, source
 
     def __call__(self, leaves: Sequence[Storage]) -> list[Storage]:
         """Run with these leaves, in plan order; the results' storage.
@@ -334,14 +343,17 @@ class Run:
             arenas.append(device.alloc(size_bytes))
             words[binding] = arenas[-1].address
         for segment in self._segments:
-            if isinstance(segment, Step):
+            if isinstance(segment, list):
                 self._transfer(segment, leaves, results, arenas)
             elif profile.active:
                 self._timed(segment, words)
             else:
                 segment.replay(words)
-        for device in self._deferred:
-            device.hold(words, tuple(leaves), tuple(results), arenas)
+        if self._deferred:
+            # The memory and not the storages: who is a storage's only holder may overwrite it.
+            memory = [storage.buffer for storage in (*leaves, *results)]
+            for device in self._deferred:
+                device.hold(words, memory, arenas)
         return results
 
     def _timed(self, recording: Recording, words: Any) -> None:
@@ -357,16 +369,28 @@ class Run:
 
     def _transfer(
         self,
-        step: Step,
+        steps: Sequence[Step],
         leaves: Sequence[Storage],
         results: Sequence[Storage],
         arenas: Sequence[Buffer],
     ) -> None:
-        """Move bytes between devices through the host, after what writes them."""
-        target, source = (self._range(b, leaves, results, arenas) for b in step.buffers)
-        (to, to_offset, size_bytes), (origin, from_offset, _) = target, source
-        if size_bytes:
-            to.write(origin.read(size_bytes, from_offset), to_offset)
+        """Move bytes from one device to another, after what writes them and uses their place."""
+        places = self.plan.places
+        copies = []
+        for step in steps:
+            ranges = [self._range(b, leaves, results, arenas) for b in step.buffers]
+            (target, to, size_bytes), (source, at, _) = ranges
+            if size_bytes:
+                copies.append(PeerCopy(target, to, source, at, size_bytes))
+        target_queue, source_queue = (opened(places[b].device).queue for b in steps[0].buffers)
+        if not copies:
+            return
+        if isinstance(target_queue, Puller) and target_queue.pull(source_queue, copies):
+            return
+        data = [copy.source.read(copy.size_bytes, copy.source_offset) for copy in copies]
+        target_queue.synchronize()
+        for copy, part in zip(copies, data, strict=True):
+            copy.target.write(part, copy.target_offset)
 
     def _range(
         self,

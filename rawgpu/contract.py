@@ -287,6 +287,29 @@ class Queue(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class PeerCopy:
+    """Bytes to move from one device's buffer to another's."""
+
+    target: Buffer
+    target_offset: int
+    source: Buffer
+    source_offset: int
+    size_bytes: int
+
+
+@runtime_checkable
+class Puller(Protocol):
+    """A queue that can read the memory of other devices by itself."""
+
+    def pull(self, source_queue: Queue, copies: Sequence[PeerCopy]) -> bool:
+        """Submit copies from one other device; False where no way leads there.
+
+        They run after what was submitted on either queue, and before what either is given next.
+        Does not wait.
+        """
+
+
 class Device(Protocol):
     """An open device; a context manager. Closing gives back every handle, mapping and thread."""
 

@@ -119,7 +119,18 @@ class DeviceLost(DeviceError):
 
 
 class FenceTimeout(DeviceLost):
-    """A bounded wait ran out before its signal came."""
+    """A bounded wait ran out before its signal came. `waves` says where those are that run."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        running: tuple[str, ...] = (),
+        waves: tuple[str, ...] = (),
+        hint: str | None = None,
+    ) -> None:
+        self.waves = waves
+        super().__init__(message, running=running, hint=hint)
 
 
 class Reset(DeviceLost):

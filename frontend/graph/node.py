@@ -475,6 +475,15 @@ def copy_to(x: Node, device: str) -> Node:
     return node
 
 
+def placed(x: Node, device: str) -> Node:
+    """A constant of its own that lies on a device; each call makes a new one."""
+    assert x.device is None and not x.src, x
+    node = Node()
+    node.op, node.src, node.arg, node.shape, node.dtype = x.op, (), x.arg, x.shape, x.dtype
+    node.storage, node.device = None, device
+    return node
+
+
 def topological(roots: Iterable[Node], *, through_storage: bool = False) -> list[Node]:
     """Every node the roots need, sources first.
 

@@ -23,6 +23,7 @@ from frontend.loops import nest as ln
 from frontend.loops.form import form_of
 from frontend.loops.heuristic import schedule
 from frontend.schedule import build as bd
+from frontend.schedule.devices import gathered, settle
 from frontend.schedule.group import Group, group
 from frontend.schedule.memory import Lifetime, place
 from frontend.schedule.partition import cost_of, is_leaf, partition
@@ -155,6 +156,7 @@ def plan_graph(
     replaced: Sequence[tuple[int, int]] = (),
 ) -> Planned:
     """As `make_plan`, with the kernels beside the plan."""
+    roots = settle(roots)
     order, kept = partition(roots)
     show("graph", lambda: "\n".join(_graph_lines(order, kept)))
     row_bytes = min((t.machine.row_bytes for t in targets.values()), default=0)
@@ -228,7 +230,10 @@ class _Planner:
 
     def finished(self, replaced: Sequence[tuple[int, int]]) -> Planned:
         """The plan of all tasks; `replaced` as `make_plan` takes it."""
-        plan = Plan(self._made, self._steps, self._places.all)
+        places, steps = self._places.all, self._steps
+        if len({step.device for step in steps}) > 1:
+            steps = gathered(steps, lambda number: places[number].kind == "leaf")
+        plan = Plan(self._made, steps, places)
         _place_temporaries(plan)
         planned = Planned(plan, self._kernels)
         _take_over(planned, replaced)

@@ -33,9 +33,16 @@ class Command:
 COMMANDS = {
     "devices": Command("rawgpu.cli.devices", "list the devices that are there"),
     "doctor": Command("rawgpu.cli.doctor", "say what is installed, what is missing, what to do"),
+    "hwcheck": Command("rawgpu.cli.hwcheck", "test a GPU stage by stage, with a report to send"),
     "demo": Command("frontend.demo", "train a small network on handwritten digits"),
+    "launch": Command("rawgpu.cli.launch", "run a kernel of a compiled file on arrays"),
+    "disasm": Command("rawgpu.cli.disasm", "print machine code, and what it does"),
+    "decode": Command("rawgpu.cli.decode", "print packets, registers, descriptors, recordings"),
+    "explain": Command("rawgpu.cli.explain", "say what a kernel log tells of a GPU's crash"),
+    "evidence": Command("rawgpu.cli.evidence", "what from outside pins each declaration"),
     "bench launch": Command("frontend.bench.launch", "time launches, recorded and eager"),
     "bench speed": Command("frontend.bench.speed", "time operations, alone or against torch"),
+    "bench virtual": Command("rawgpu.cli.bench_virtual", "speed of virtual GPUs"),
     "bench memory": Command("frontend.bench.memory", "growth, and what a training step holds"),
 }
 

@@ -19,6 +19,9 @@ from rawgpu.compiler_bridge.types import Type, constant_text, i1, i32, vector, v
 __all__ = ["Block", "Function", "Module", "Type", "Value"]
 
 
+BITWISE = frozenset(("and", "or", "xor", "add", "sub"))
+
+
 class Value:
     """An operand: its type and how the text names it (`%7`, `@table`, a literal)."""
 
@@ -193,6 +196,8 @@ class Function:
         self.blocks: list[Block] = []
         self._count = 0
         self._block_names: dict[str, int] = {}
+        self._bitwise: set[str] = set()
+        """Vectors made by an operation that x86 can do as part of another; see `_apart`."""
         self.current = self.block("entry")
         self.debug = ""  # appended to each instruction: ", !dbg !7"
 
@@ -274,7 +279,10 @@ class Function:
     def binary(self, op: str, a: Value, b: Value, flags: str = "") -> Value:
         """Any two-operand instruction by its IR name; `flags` such as `nsw` or `reassoc nsz`."""
         assert a.type == b.type, (op, a, b)
-        return self.emit(a.type, f"{op} {flags + ' ' if flags else ''}{a.typed}, {b.text}")
+        made = self.emit(a.type, f"{op} {flags + ' ' if flags else ''}{a.typed}, {b.text}")
+        if op in BITWISE and a.type.lanes:
+            self._bitwise.add(made.text)
+        return made
 
     def fadd(self, a: Value, b: Value, flags: str = "") -> Value:
         return self.binary("fadd", a, b, flags)
@@ -340,13 +348,27 @@ class Function:
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         """`a` where `condition`, else `b`; lane by lane for a vector of conditions."""
         assert a.type == b.type, (a, b)
+        a, b = self._apart(a), self._apart(b)
         return self.emit(a.type, f"select {condition.typed}, {a.typed}, {b.typed}")
+
+    def _apart(self, value: Value) -> Value:
+        """The value, kept out of the select's own instruction where LLVM would get that wrong.
+
+        LLVM 22 for AVX-512 makes `select m, (C & x) | (~C & y), y` one masked vpternlog and, where
+        x is loaded from memory, swaps two of its inputs. A freeze in between keeps the two apart.
+        """
+        return (
+            self.emit(value.type, f"freeze {value.typed}") if value.text in self._bitwise else value
+        )
 
     def cast(self, op: str, a: Value, to: Type, flags: str = "") -> Value:
         """Trunc zext sext fptrunc fpext fptosi fptoui sitofp uitofp bitcast ptrtoint inttoptr."""
         if a.type == to:
             return a
-        return self.emit(to, f"{op} {flags + ' ' if flags else ''}{a.typed} to {to}")
+        made = self.emit(to, f"{op} {flags + ' ' if flags else ''}{a.typed} to {to}")
+        if a.text in self._bitwise and op == "bitcast":
+            self._bitwise.add(made.text)
+        return made
 
     def bitcast(self, a: Value, to: Type) -> Value:
         return self.cast("bitcast", a, to)
@@ -476,7 +498,10 @@ class Function:
         types = [result] if suffix is None else suffix
         full = ".".join([name, *(type_.mangled for type_ in types)])
         self.module.declare(full, result, [arg.type for arg in args])
-        return self.call(full, result, args, flags=flags)
+        made = self.call(full, result, args, flags=flags)
+        if name == "llvm.copysign" and result.lanes:
+            self._bitwise.add(made.text)
+        return made
 
     def reduce(self, op: str, value: Value, start: Value | None = None, flags: str = "") -> Value:
         """`llvm.vector.reduce.<op>`: add mul and or xor smax umin fmax fminimum; fadd, fmul.

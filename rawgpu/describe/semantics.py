@@ -60,6 +60,11 @@ CONVERSIONS: Mapping[str, str] = {
     "to_bf8": "the float x as a bf8, rounded to nearest even, saturated by the mode",
     "to_fp8_sr": "to_fp8_sr(x, r): rounded by adding the random bits r",
     "to_bf8_sr": "to_bf8_sr(x, r): rounded by adding the random bits r",
+    "scaled": "scaled(x, from, to, scale): all parts of x times (or, to a small float, divided by) "
+    "the power of two in the exponent of scale",
+    "scaled_sr": "scaled_sr(x, from, to, scale, r): the same, each part rounded by random bits",
+    "to_f16_sr": "to_f16_sr(x, r): as a half, rounded by adding the random bits r",
+    "to_bf16_sr": "to_bf16_sr(x, r): as a bfloat16, rounded by adding the random bits r",
     "norm_i16": "x in [-1, 1] as 16 bits signed, 1.0 being 32767",
     "norm_u16": "x in [0, 1] as 16 bits unsigned, 1.0 being 65535",
     "sat_i16": "the integer x clamped to 16 bits signed",
@@ -111,6 +116,7 @@ ARITHMETIC: Mapping[str, str] = {
     "div_fixup": "div_fixup(q, denominator, numerator): special cases of a division",
     "trig_preop": "bits of 2/π for an argument of this size",
     "is_class": "is_class(x, mask): whether the kind of float x is in the mask",
+    "mul_lit": "x * y, the least number where y or z has no light to give",
     "cube_id": "face of a cube map",
     "cube_sc": "S coordinate on the face of a cube map",
     "cube_tc": "T coordinate on the face of a cube map",
@@ -130,6 +136,8 @@ BITS: Mapping[str, str] = {
     "pack": "pack(low, high): two equal parts, low first",
     "sext": "sext(x, n): the low n bits, signed",
     "sext_bits": "sext_bits(x, low, count): a field of x, signed",
+    "interleaved": "words of x and y in turn",
+    "next_random": "the next number of a shift register",
     "popcount": "how many bits are one",
     "clz": "zeros from the top; -1 for 0",
     "ctz": "zeros from the bottom; -1 for 0",
@@ -147,12 +155,15 @@ BITS: Mapping[str, str] = {
     "sad_hi_u8": "the same, shifted up by 16",
     "sad_u16": "sum of absolute differences of two halves, plus z",
     "masked_sad_u8": "sad_u8 of the bytes whose reference is not zero",
+    "quad_sad": "quad_sad(x, y, z, n): sad_u8 of bytes 0, 1, 2 and 3 of x on, parts of n bits",
+    "quad_masked_sad": "the same with masked_sad_u8",
     "lerp_u8": "averages of 4 bytes, rounded by bit 0 of z's bytes",
     "dot": "dot(a, b, c, kind[, kind of b]): c plus the products of the parts of a and b",
     "halves": "halves(x): x on both 16-bit halves, of operand halves by op_sel and op_sel_hi",
     "words": "words(x): x on both 32-bit halves, of operand words by op_sel and op_sel_hi",
     "pairs": "pairs(a, b): a word of a, by op_sel, below a word of b, by op_sel_hi",
     "truth_table": "truth_table(a, b, c): bitwise, bit a * 4 + b * 2 + c of its 8-bit table",
+    "clamped": "a part of a result after scale and clamp",
     "mix": "mix(x, i): source i of a mixed-precision fma as float32, by op_sel",
 }
 """Bits, fields and packed parts."""
@@ -170,13 +181,20 @@ LANES: Mapping[str, str] = {
     "permlane16_var": "by a selector a lane, within rows of 16",
     "permlanex16_var": "the same, from the other row of 16",
     "permlane64": "the other half of a wave of 64",
-    "permlane16_swap": "odd rows of a for even rows of b",
-    "permlane32_swap": "upper half of a for lower half of b",
     "lanes_below_low": "how many bits of x are set for lanes below this one, of lanes 0 to 31",
     "lanes_below_high": "the same of lanes 32 to 63",
     "lane_bit": "this lane's bit of a mask",
+    "upper_from": "upper_from(x, y, n): x; in lanes with bit n, y of the lane n below",
+    "lower_from": "lower_from(x, y, n): x; in lanes without bit n, y of the lane n above",
     "move_relative_source": "register a + M0",
     "move_relative_destination": "to register d + M0",
+    "move_relative_both": "from register a + M0 to d + M0",
+    "move_relative_each": "the same; M0's low 10 bits count for a, those from 16 on for d",
+    "swap_relative": "registers a and d change places, with M0 as before",
+    "index_registers": "index_registers(index, mode): from now M0 moves vector registers' numbers",
+    "index_registers_off": "no longer",
+    "set_register_index": "the index in M0",
+    "set_index_mode": "which operands are moved, in M0: bits for a, b, c and d",
 }
 """Other lanes."""
 
@@ -184,7 +202,11 @@ MEMORY: Mapping[str, str] = {
     "load": "load(address, bits): zero-extended",
     "load_signed": "load_signed(address, bits): sign-extended",
     "store": "store(address, bits, value)",
-    "load_lds": "global memory to LDS, bits a lane",
+    "load_lds": "memory to LDS, bits a lane, at M0 and the lane's place",
+    "load_lds_signed": "the same, sign-extended",
+    "store_scalar": "store_scalar(address, bits, value): through the constant cache",
+    "load_block": "32 registers from memory, those that have a bit in M0",
+    "store_block": "the same to memory",
     "lds_load": "lds_load(address, bits): zero-extended",
     "lds_load_signed": "lds_load_signed(address, bits): sign-extended",
     "lds_store": "lds_store(address, bits, value)",
@@ -195,7 +217,7 @@ MEMORY: Mapping[str, str] = {
     "lds_append": "add or subtract the number of active lanes at M0's address",
     **{
         f"{space}atomic_{what}": f"{text}; gives the old value"
-        for space in ("", "lds_")
+        for space in ("", "lds_", "scalar_")
         for what, text in (
             ("swap", "the value replaces memory"),
             ("cmpswap", "(address, compare, value): where memory equals compare"),
@@ -213,6 +235,7 @@ MEMORY: Mapping[str, str] = {
             ("inc", "memory + 1, or 0 where it is ≥ value"),
             ("dec", "memory - 1, or value where it is 0 or > value"),
             ("wrap", "(address, limit, step)"),
+            ("cond_swap", "the value without its top bit replaces memory, where that bit is set"),
             ("add_packed", "both halves + value's halves, by kind"),
         )
     },
@@ -274,6 +297,7 @@ STATE: Mapping[str, str] = {
     "pc": "the address of the next instruction",
     "lane": "this lane's number",
     "address": "where a memory instruction points, from all that its format adds up",
+    "lane_address": "the same, and four bytes for each lane before this one",
     "imm": "the constant in the instruction, as encoded",
     "offset0": "first offset of an LDS instruction with two",
     "offset1": "second offset of an LDS instruction with two",

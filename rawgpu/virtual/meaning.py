@@ -3,8 +3,8 @@
 The words of `describe.semantics` are written here once, in terms of the few primitives of a
 `LaneOps`: NumPy arrays (`interpret.py`) compute at once, LLVM values (`lift.py`) write code. So
 both engines share each meaning down to the last bit. A vendor's machine adds the words that need
-registers, memory and control flow by subclassing `Evaluator` in `meaning_float.py`;
-`meaning_bits.py` has the words on integers.
+registers, memory and control flow by subclassing `Evaluator` in `meaning_small.py`;
+`meaning_bits.py` has the words on integers, `meaning_float.py` those on floats.
 
 A value in one lane, as of a scalar register, and a value in all lanes mix freely: the primitives
 broadcast.
@@ -25,6 +25,10 @@ Raw = Any
 
 class NotInEngine(NotImplementedError):
     """A word, type or mode that this engine does not do; the text names it."""
+
+
+class NotInNative(NotInEngine):
+    """What no native code can follow: all that runs with it is for the interpreter."""
 
 
 @dataclass(slots=True)
@@ -99,6 +103,8 @@ class EvaluatorCore:
 
     def __init__(self, ops: LaneOps) -> None:
         self.ops = ops
+        self.arithmetic = ops
+        """The same, but that its results are rounded as the mode has it."""
         self.names: dict[str, Typed] = {}
         self.saturate = False
         """The instruction's clamp bit, for integers."""
@@ -269,7 +275,7 @@ class EvaluatorCore:
             return Typed("b", 1, self._logic(name, a.raw, b.raw))
         kind, bits, x, y = self.pair(a, b)
         if kind == "f":
-            return self.rounded(Typed("f", bits, self.ops.binary("f" + name, bits, x, y)))
+            return self.rounded(Typed("f", bits, self.arithmetic.binary("f" + name, bits, x, y)))
         return Typed(kind, bits, self.ops.binary(name, bits, x, y))
 
     def _number(self, x: Typed) -> int:

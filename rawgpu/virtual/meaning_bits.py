@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawgpu.virtual.meaning import EvaluatorCore, NotInEngine, Raw, Typed
+from rawgpu.virtual.meaning import EvaluatorCore, Raw, Typed
 
 
 class BitWords(EvaluatorCore):
@@ -334,6 +334,38 @@ class BitWords(EvaluatorCore):
         ]
         return self._summed(parts, z)
 
+    def _quad(self, x: Typed, y: Typed, z: Typed, width: Typed, masked: bool) -> Typed:
+        """Four sums, of bytes from 0, 1, 2 and 3 of x on; parts of z and of d have `width`."""
+        wide, count = self.as_bits(x, 64), int(width.raw)
+        added = self.words_of(z, 4 * count // 32)
+        sums: list[Raw] = []
+        for i in range(4):
+            moved = self.ops.resize(self._u("lshr", 64, wide, 8 * i), 64, 32, signed=False)
+            place, shift = divmod(i * count, 32)
+            start = self._u("lshr", 32, added[place], shift)
+            if count == 16:
+                start = self._u("and", 32, start, 0xFFFF)
+            word = self.word_masked_sad_u8 if masked else self.word_sad_u8
+            total = word(Typed("u", 32, moved), y, Typed("u", 32, start))
+            if self.saturate and count == 16:
+                total = self.view("u", 32, self._clamped(total, "u", 16))
+            sums.append(total.raw)
+        if count == 32:
+            return Typed("w", 128, sums)
+        pairs = [
+            self.ops.binary(
+                "or", 32, self._u("and", 32, sums[i], 0xFFFF), self._u("shl", 32, sums[i + 1], 16)
+            )
+            for i in (0, 2)
+        ]
+        return Typed("u", 64, self.joined(pairs[0], pairs[1]))
+
+    def word_quad_sad(self, x: Typed, y: Typed, z: Typed, width: Typed) -> Typed:
+        return self._quad(x, y, z, width, False)
+
+    def word_quad_masked_sad(self, x: Typed, y: Typed, z: Typed, width: Typed) -> Typed:
+        return self._quad(x, y, z, width, True)
+
     def word_lerp_u8(self, x: Typed, y: Typed, z: Typed) -> Typed:
         result = self.ops.const("u", 32, 0)
         parts = zip(self._parts_of(x, 8), self._parts_of(y, 8), self._parts_of(z, 8), strict=True)
@@ -358,6 +390,3 @@ class BitWords(EvaluatorCore):
             more = self.ops.resize(product, 32, 64, signed=signed)
             wide = self.ops.binary("add", 64, wide, more)
         return self._clamped(Typed("i", 64, wide), "i" if signed else "u", 32)
-
-    def word_truth_table(self, a: Typed, b: Typed, c: Typed) -> Typed:
-        raise NotInEngine("truth_table")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rawgpu.virtual.meaning import NotInEngine, Raw, Typed
+from rawgpu.virtual.meaning import Raw, Typed
 from rawgpu.virtual.meaning_bits import BitWords
 
 MANTISSA = {16: 10, 32: 23, 64: 52}
@@ -40,11 +40,13 @@ class FloatWords(BitWords):
     # Arithmetic.
 
     def word_fma(self, x: Typed, y: Typed, z: Typed) -> Typed:
-        return self.rounded(self.f(x.bits, self.ops.fma(x.bits, x.raw, y.raw, z.raw)))
+        return self.rounded(self.f(x.bits, self.arithmetic.fma(x.bits, x.raw, y.raw, z.raw)))
 
     def word_mul_add(self, x: Typed, y: Typed, z: Typed) -> Typed:
-        product = self.rounded(self.f(x.bits, self.ops.binary("fmul", x.bits, x.raw, y.raw)))
-        return self.rounded(self.f(x.bits, self.ops.binary("fadd", x.bits, product.raw, z.raw)))
+        product = self.rounded(self.f(x.bits, self.arithmetic.binary("fmul", x.bits, x.raw, y.raw)))
+        return self.rounded(
+            self.f(x.bits, self.arithmetic.binary("fadd", x.bits, product.raw, z.raw))
+        )
 
     def _either_zero(self, x: Typed, y: Typed) -> Raw:
         zero = self.fconst(x, 0.0)
@@ -54,13 +56,13 @@ class FloatWords(BitWords):
         )
 
     def word_mul_zero(self, x: Typed, y: Typed) -> Typed:
-        product = self.ops.binary("fmul", x.bits, x.raw, y.raw)
+        product = self.arithmetic.binary("fmul", x.bits, x.raw, y.raw)
         zero = self.fconst(x, 0.0)
         raw = self.ops.select(self._either_zero(x, y), zero, product)
         return self.rounded(self.f(x.bits, raw))
 
     def word_fma_zero(self, x: Typed, y: Typed, z: Typed) -> Typed:
-        plain = self.ops.fma(x.bits, x.raw, y.raw, z.raw)
+        plain = self.arithmetic.fma(x.bits, x.raw, y.raw, z.raw)
         raw = self.ops.select(self._either_zero(x, y), z.raw, plain)
         return self.rounded(self.f(x.bits, raw))
 
@@ -201,7 +203,7 @@ class FloatWords(BitWords):
             wide = self.f(32, self.ops.float_resize(x.raw, 16, 32))
             near = self._u("smin", 32, self._u("smax", 32, self.as_bits(n, 32), -60), 60)
             scaled = self.ops.binary("fmul", 32, wide.raw, self._power(near, 32))
-            return self.rounded(self.f(16, self.ops.float_resize(scaled, 32, 16)))
+            return self.rounded(self.f(16, self.arithmetic.float_resize(scaled, 32, 16)))
         bits, top = x.bits, BIAS[x.bits]
         raw, count = x.raw, self.as_bits(n, 32)
         for _ in range(2):
@@ -213,7 +215,7 @@ class FloatWords(BitWords):
             raw = self.ops.binary("fmul", bits, raw, self._power(part, bits))
             count = self.ops.binary("sub", 32, count, part)
         last = self._u("smin", 32, self._u("smax", 32, count, 1 - top), top)
-        raw = self.ops.binary("fmul", bits, raw, self._power(last, bits))
+        raw = self.arithmetic.binary("fmul", bits, raw, self._power(last, bits))
         return self.rounded(self.f(bits, raw))
 
     def _power(self, n: Raw, bits: int) -> Raw:
@@ -260,39 +262,23 @@ class FloatWords(BitWords):
         zero = self.ops.const("u", 32, 0)
         return Typed("i", 32, self.ops.select(self._is_special(x), zero, exponent))
 
-    # Division.
-
-    def word_div_scale(self, x: Typed, denominator: Typed, numerator: Typed) -> Typed:
-        """No scaling: our reciprocal and fma keep denormals, see `word_div_fmas`."""
-        return x
-
-    def word_div_scale_flag(self, x: Typed, denominator: Typed, numerator: Typed) -> Typed:
-        return Typed("b", 1, self.ops.compare("ord", x.bits, self.fconst(x, 0.0), x.raw))
-
-    def word_div_fmas(self, x: Typed, y: Typed, z: Typed, flag: Typed) -> Typed:
-        return self.word_fma(x, y, z)
-
-    def word_div_fixup(self, q: Typed, denominator: Typed, numerator: Typed) -> Typed:
-        """The quotient itself: what the steps before approximate."""
-        raw = self.ops.binary("fdiv", q.bits, numerator.raw, denominator.raw)
-        return self.rounded(self.f(q.bits, raw))
-
     # Conversions.
 
     def _number_to_float(self, x: Typed, bits: int) -> Typed:
         if x.kind == "bf":
             x = self.f(32, x.raw)
+        ops = self.arithmetic
         if x.kind == "f":
-            raw = self.ops.float_resize(x.raw, x.bits, bits) if x.bits != bits else x.raw
+            raw = ops.float_resize(x.raw, x.bits, bits) if x.bits != bits else x.raw
             return self.rounded(self.f(bits, raw))
         x = self.solid(x)
         signed = x.kind == "i"
         if bits == 16 or x.bits < 32:
             x = self.view(x.kind, 32, x)
-        if bits == 16:
-            raw = self.ops.int_to_float(x.raw, 32, 32, signed=signed)
-            return self.rounded(self.f(16, self.ops.float_resize(raw, 32, 16)))
-        return self.f(bits, self.ops.int_to_float(x.raw, x.bits, bits, signed=signed))
+        if bits == 16:  # through float64, which holds every integer
+            wide = self.ops.int_to_float(x.raw, 32, 64, signed=signed)
+            return self.rounded(self.f(16, ops.float_resize(wide, 64, 16)))
+        return self.f(bits, ops.int_to_float(x.raw, x.bits, bits, signed=signed))
 
     def word_to_f16(self, x: Typed) -> Typed:
         return self._number_to_float(x, 16)
@@ -408,28 +394,43 @@ class FloatWords(BitWords):
         bit = self._u("and", 32, ops.binary("lshr", 32, self.as_bits(mask, 32), place), 1)
         return Typed("b", 1, ops.compare("ne", 32, bit, ops.const("u", 32, 0)))
 
+    # Sums of products of parts: in the order of the parts, each product and sum rounded once.
+
     def word_dot(
         self, x: Typed, y: Typed, z: Typed, kind: Typed, other: Typed | None = None
     ) -> Typed:
         name = str(kind.raw)
         if name[0] in "ui" and other is None and name[1:].isdigit():
             return self._integer_dot(x, y, z, (name[0], name[0]), int(name[1:]))
-        if name == "f16" or name == "bf16":
-            return self._float_dot(x, y, z, name)
-        raise NotInEngine(f"dot of {name}")
+        return self._float_dot(x, y, z, (name, str(other.raw) if other else name))
 
-    def _float_dot(self, x: Typed, y: Typed, z: Typed, name: str) -> Typed:
-        def parts(v: Typed) -> list[Raw]:
-            halves = [self.word_half(v, Typed("n", 0, i)) for i in (0, 1)]
-            views = [self.word_bf16(h) if name == "bf16" else self.view("f", 16, h) for h in halves]
-            return [self._number_to_float(h, 32).raw for h in views]
+    def _float_parts(self, x: Typed, name: str) -> list[Raw]:
+        """The parts of 32 bits as float32."""
+        if name in ("fp8", "bf8"):
+            view = getattr(self, f"word_{name}")
+            return [view(self.word_byte(x, Typed("n", 0, i))).raw for i in range(4)]
+        halves = [self.word_half(x, Typed("n", 0, i)) for i in (0, 1)]
+        views = [self.word_bf16(h) if name == "bf16" else self.view("f", 16, h) for h in halves]
+        return [self._number_to_float(h, 32).raw for h in views]
 
-        start = z if z.kind == "f" else self.view("f", 32, z)
-        total = start.raw
-        for a, b in zip(parts(x), parts(y), strict=True):
+    def _float_dot(self, x: Typed, y: Typed, z: Typed, names: tuple[str, str]) -> Typed:
+        narrow = z.kind == "u" and z.bits == 16
+        if z.kind == "f":
+            start = z
+        elif not narrow:
+            start = self.view("f", 32, z)
+        else:
+            start = self.word_bf16(z) if names[0] == "bf16" else self.view("f", 16, z)
+        total = self._number_to_float(start, 32).raw
+        pairs = (self._float_parts(v, name) for v, name in zip((x, y), names, strict=True))
+        for a, b in zip(*pairs, strict=True):
             total = self.ops.fma(32, a, b, total)
         return self.rounded(self.f(32, total))
 
-
-class Evaluator(FloatWords):
-    """All words that need neither registers nor memory. A machine subclasses this."""
+    def word_mul_lit(self, x: Typed, y: Typed, z: Typed) -> Typed:
+        """Source: RDNA3 ISA, V_MULLIT_F32."""
+        ops, zero = self.ops, self.fconst(x, 0.0)
+        least = self.fconst(x, -3.4028234663852886e38)
+        lit = ops.both(ops.compare("olt", 32, least, y.raw), ops.compare("olt", 32, zero, z.raw))
+        product = self.rounded(self.f(32, ops.binary("fmul", 32, x.raw, y.raw)))
+        return self.f(32, ops.select(lit, product.raw, least))

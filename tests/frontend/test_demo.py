@@ -47,10 +47,20 @@ def test_every_usable_device_trains_by_itself_unless_told_otherwise() -> None:
 def test_one_device_or_several_gpus_together_can_be_asked_for() -> None:
     assert names("--device", "xg:1") == [["xg:1"]]
     assert names("--gpus", "2") == [["xg:0", "xg:1"]]
+    assert names("--device", "xg", "--gpus", "2") == [["xg:0", "xg:1"]]
 
 
 @pytest.mark.usefixtures("house")
-@pytest.mark.parametrize("words", [["--device", "xg:2"], ["--device", "no"], ["--gpus", "3"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--device", "xg:2"],
+        ["--device", "no"],
+        ["--gpus", "3"],
+        ["--device", "yg", "--gpus", "1"],
+        ["--device", "xg:0", "--gpus", "2"],
+    ],
+)
 def test_devices_that_are_not_there_are_refused(words: list[str]) -> None:
     with pytest.raises(DeviceNotFound, match="rawgpu devices"):
         names(*words)

@@ -17,12 +17,13 @@ VENDORS = ("cpu", "amd", "nv", "intel", "metal")
 ROWS: tuple[tuple[str, ...], ...] = (
     ("frontend", "rawgpu.__main__"),
     ("rawgpu.cli",),
+    ("rawgpu.hwcheck",),
     ("rawgpu",),  # the package's own face, which hands out what runtime and errors define
     ("rawgpu.runtime",),
     tuple(f"rawgpu.{v}.{role}" for v in VENDORS for role in ("driver", "virtual", "decode")),
     tuple(f"rawgpu.{v}.spec" for v in VENDORS) + tuple(f"rawgpu.{v}" for v in VENDORS),
     ("rawgpu.virtual",),
-    ("rawgpu.trace",),
+    ("rawgpu.trace", "rawgpu.crash"),
     ("rawgpu.ioctl",),
     ("rawgpu.native",),
     ("rawgpu.compiler_bridge",),
@@ -35,7 +36,8 @@ BY_NAME = {
     # These find what they need by a name in a table, when it is asked for. That is how a runtime
     # reaches vendors that it must not know, and a command its work in the tensor library.
     "rawgpu.runtime": tuple(f"rawgpu.{vendor}" for vendor in VENDORS),
-    "rawgpu.cli": ("rawgpu.cli", "frontend"),
+    "rawgpu.hwcheck": tuple(f"rawgpu.{vendor}" for vendor in VENDORS),
+    "rawgpu.cli": ("rawgpu.cli", "frontend", "rawgpu.amd.virtual"),  # the last to be measured
 }
 
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from rawgpu.amd.driver.events import Events
@@ -63,6 +65,8 @@ class Connection:
             port.close(self.fd)
             raise
         self.addresses = AddressSpace(self.port)
+        self._owed: list[Callable[[], None]] = []
+        """What the kernel has refused to take back so far, oldest first."""
         self.gpus: dict[int, Gpu] = {}
         """By gpu_id; those whose address space was taken."""
         self.events = Events(self)
@@ -85,44 +89,88 @@ class Connection:
     def gpu(self, node: Node) -> Gpu:
         """The GPU with its address space taken; done once in a process's life."""
         with self.lock:
-            found = self.gpus.get(node.gpu_id)
-            if found is not None:
-                return found
-            fd = self.port.open(node.render_path)
-            try:
-                self.ioctl(self.new(kfd.AcquireVm, drm_fd=fd, gpu_id=node.gpu_id))
-            except KernelCallFailed as error:
-                self.port.close(fd)
-                if error.errno == errno.EBUSY:
-                    raise ProcessMustRestart(
-                        f"{node.render_path}: this process gave KFD another file of this GPU before"
-                        f"\n  {error.message}",
-                        hint="a new process; and no other library that opens the GPU in this one",
-                    ) from error
-                raise
-            except BaseException:
-                self.port.close(fd)
-                raise
-            gpu = self.gpus[node.gpu_id] = Gpu(node, fd)
-            try:
-                self.events.reach(gpu)
-            except BaseException:
-                del self.gpus[node.gpu_id]  # the render file stays: the kernel holds on to it
-                raise
+            gpu = self.gpus.get(node.gpu_id)
+            if gpu is None:
+                gpu = self.gpus[node.gpu_id] = self._take(node)
+            self.events.reach(gpu)
             return gpu
+
+    def _take(self, node: Node) -> Gpu:
+        """Open the render node and give its address space to KFD, which keeps it for good."""
+        fd = self.port.open(node.render_path)
+        try:
+            self.ioctl(self.new(kfd.AcquireVm, drm_fd=fd, gpu_id=node.gpu_id))
+        except KernelCallFailed as error:
+            self.port.close(fd)
+            if error.errno == errno.EBUSY:
+                raise ProcessMustRestart(
+                    f"{node.render_path}: this process gave KFD another file of this GPU before"
+                    f"\n  {error.message}",
+                    hint="a new process; and no other library that opens the GPU in this one",
+                ) from error
+            raise
+        except BaseException:
+            self.port.close(fd)
+            raise
+        return Gpu(node, fd)
+
+    def give_back(self, step: Callable[[], None]) -> None:
+        """Return something to the kernel. Refused, it is owed, and `settle` tries again."""
+        try:
+            step()
+        except KernelCallFailed:
+            with self.lock:
+                self._owed.append(step)
+
+    def settle(self) -> None:
+        """Return what is owed. Raises the kernel's refusal if something is owed still."""
+        refusal: KernelCallFailed | None = None
+        with self.lock:
+            owed, self._owed = self._owed, []
+            for step in owed:
+                try:
+                    step()
+                except KernelCallFailed as error:
+                    self._owed.append(step)
+                    refusal = refusal or error
+        if refusal is not None:
+            raise KernelCallFailed(
+                f"the kernel does not take back {len(self._owed)} things; {refusal.message}",
+                errno=refusal.errno,
+                request=refusal.request,
+                hint="nothing to do: it is tried again at the next close, and when the process "
+                "ends the kernel takes all",
+            ) from refusal
 
     def leave(self) -> None:
         """A device was closed. A further context that is spent ends with its last device."""
         with self.lock:
             self.users -= 1
-            if self.users or not self.context or not self.spent:
-                return
-            self.closed = True
-            self.events.close()
+            self.end_if_spent()
+
+    def end_if_spent(self) -> None:
+        """Close a further context that nobody uses and that runs nothing any more.
+
+        With its descriptor the kernel drops all that it has: events, buffers, what is owed.
+        """
+        if self.closed or self.users or not self.context or not self.spent:
+            return
+        self.closed = True
+        self._owed.clear()
+        for address in self.addresses.reserved:
+            self.give_back(functools.partial(self.addresses.release, address))
+        try:
+            self.settle()
+        finally:
             for gpu in self.gpus.values():
                 self.port.close(gpu.render_fd)
             self.gpus.clear()
             self.port.close(self.fd)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether this kernel gives a process a further context after a page fault."""
+        return self.abi.has(kfd.CreateProcess)
 
     @property
     def spent(self) -> bool:
@@ -155,14 +203,19 @@ def connect(port: KernelPort, node: Node) -> Connection:
         found = _connections.get(port)
         if found is None or found.pid != os.getpid():
             found = _connections[port] = Connection(port)
+        if not found.closed:
+            found.events.look()
         gpu = found.gpus.get(node.gpu_id)
         if found.closed or (gpu is not None and gpu.evicted):
-            if not found.abi.has(kfd.CreateProcess):
+            if not found.can_go_on:
                 raise ProcessMustRestart(
                     f"{node.name}: after a page fault this kernel (KFD {found.abi.name}) runs "
                     "nothing more for this process on this GPU",
                     hint="a new process; kernels with KFD 1.19 can go on",
                 )
+            found.end_if_spent()
             found = _connections[port] = Connection(port, context=True)
+        with contextlib.suppress(KernelCallFailed):  # the next close says so, if need be
+            found.settle()
         found.users += 1
         return found

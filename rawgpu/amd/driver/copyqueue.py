@@ -127,9 +127,10 @@ class CopyQueue(Submitter):
             self._device.flush_hdp()
             packets, self._packets = self._packets, []
             wire = self.timeline.wire(self.submitted, raises=False)
-            self.submitted += 1
-            packets = [*self._wait(self.timeline.address, wire), *packets, *self._end()]
-            self.make_room(4 * (sum(map(len, packets)) + 16))
+            with self.all_or_nothing():
+                self.submitted += 1
+                packets = [*self._wait(self.timeline.address, wire), *packets, *self._end()]
+                self.make_room(4 * (sum(map(len, packets)) + 16))
             for packet in packets:
                 self._put(packet)
             self.accept()

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rawgpu.amd.driver import facts, scratch, share
+from rawgpu.amd.driver import facts, hung, scratch, share
 from rawgpu.amd.driver.blit import Blit
 from rawgpu.amd.driver.connection import Connection, connect
 from rawgpu.amd.driver.copyqueue import CopyQueue
@@ -22,10 +24,12 @@ from rawgpu.amd.driver.dispatch import Boundaries
 from rawgpu.amd.driver.fault import explain
 from rawgpu.amd.driver.hdp import HdpFlush
 from rawgpu.amd.driver.memory import AmdBuffer, host_allocator, local_allocator
-from rawgpu.amd.driver.program import AmdKernel, AmdProgram
+from rawgpu.amd.driver.peers import Peers
+from rawgpu.amd.driver.program import AmdKernel, AmdProgram, Image
 from rawgpu.amd.driver.queue import AqlQueue, ComputeQueue, Submitter
+from rawgpu.amd.driver.ring import Ring
 from rawgpu.amd.driver.signal import AmdSignal
-from rawgpu.amd.driver.topology import Node, gpu_nodes
+from rawgpu.amd.driver.topology import Node, gpu_nodes, hidden_nodes
 from rawgpu.amd.driver.transfer import Transfer
 from rawgpu.amd.spec.hardware import HARDWARE, Hardware, name_of
 from rawgpu.compiler_bridge.target import AMDGPU_TRIPLE
@@ -55,10 +59,14 @@ from rawgpu.virtual import room
 
 FIRST_SPINS, SPINS = 512, 64
 """Looks at memory before the thread first sleeps in the kernel, and between sleeps."""
+CLOCK_LOOKS = 16
+"""Looks at memory for one at the clock."""
 SLEEP_MS, SLEEP_DEAF_MS = 20, 1
 """Longest sleep: interrupts get lost, and on some parts the kernel cannot tell whose they are."""
 LAST_LAUNCHES = 8
 """Kernels that an error names."""
+LOOK_MS = 50
+"""A wait so long is a reason to take queues off the hardware for a look at their waves."""
 
 
 class AmdDevice(Arrays):
@@ -93,13 +101,19 @@ class AmdDevice(Arrays):
         self._doorbells: int | None = None
         self._scratches: list[scratch.Scratch] = []
         self._foreign: list[share.Foreign] = []
+        self.images: weakref.WeakSet[Image] = weakref.WeakSet()
+        """Code that is loaded, for who has an address in it."""
+        self.lately: deque[str] = deque(maxlen=LAST_LAUNCHES)
+        """Kernels that were submitted last, newest last."""
         self.hdp_dirty = False
         self._hdp = HdpFlush(self)
+        self._hdp_lock = threading.Lock()
         self.local = local_allocator(self)
         self.host = host_allocator(self)
         self.scratch = scratch.nothing(self)
         self.transfer = Transfer(self)
         self.blit = Blit(self)
+        self.peers = Peers(self)
         self.event = self.connection.events.create_signal()
         self.boundaries = Boundaries(self.hardware, self.event)
         self.clock_hz = facts.clock_hz(self.connection, self.gpu)
@@ -155,6 +169,7 @@ class AmdDevice(Arrays):
         self.retire_all()
         self.local.trim()
         self.host.trim()
+        self.connection.settle()
 
     def nearest(self, address: int) -> str | None:
         """The buffer that is closest to an address, in words."""
@@ -162,10 +177,14 @@ class AmdDevice(Arrays):
         return min((f for f in found if f is not None), default=(0, None))[1]
 
     def flush_hdp(self) -> None:
-        """Make the CPU's writes to VRAM visible, where no packet of a queue will."""
-        if self.hdp_dirty:
-            self.hdp_dirty = False
-            self._hdp.flush()
+        """Make the CPU's writes to VRAM visible, where no packet of a queue will.
+
+        A thread that finds nothing to do has waited for the flush that another began.
+        """
+        with self._hdp_lock:
+            if self.hdp_dirty:
+                self.hdp_dirty = False
+                self._hdp.flush()
 
     def scratch_for(self, lane_bytes: int) -> scratch.Scratch:
         """Private memory of at least that size; growing it waits for the GPU."""
@@ -239,6 +258,11 @@ class AmdDevice(Arrays):
             if queue in self._queues:
                 self._queues.remove(queue)
 
+    def rings(self) -> list[Ring]:
+        """The rings of the open queues."""
+        with self._lock:
+            return [queue.ring for queue in self._queues]
+
     def new_signal(self, value: int = 0) -> AmdSignal:
         self.check_open()
         return AmdSignal(self, value)
@@ -266,7 +290,7 @@ class AmdDevice(Arrays):
             self.check_reports()
             self.port.pause()
             left -= 1
-            if left:
+            if left and (left % CLOCK_LOOKS or self.port.now_ns() < end):
                 continue
             left = SPINS
             left_ms = (end - self.port.now_ns()) // 1_000_000
@@ -274,13 +298,38 @@ class AmdDevice(Arrays):
             events.wait((self.event,), max(min(left_ms, sleep_ms), 0))
             self.check_reports()
             if left_ms <= 0 and not check():
-                text = what if isinstance(what, str) else what()
-                raise FenceTimeout(
-                    f"{self.name} ({self.hardware.name}): waited {timeout_ms} ms for {text}",
-                    running=self.running(),
-                    hint="rawgpu decode --device shows the packet it stopped at; a larger "
-                    "timeout_ms if the work is that long",
-                )
+                raise self._late(timeout_ms, what if isinstance(what, str) else what())
+
+    def _late(self, timeout_ms: int, what: str) -> Exception:
+        """The error for a wait that ran out: what waves say, if there are any to ask."""
+        waves: tuple[str, ...] = ()
+        running = self.running()
+        for queue in tuple(self._queues) if timeout_ms >= LOOK_MS else ():
+            if not queue.running():
+                continue
+            found = hung.places(queue)
+            fault = hung.halted(queue, found)
+            self.connection.events.look()  # the kernel may have had to reset the GPU for this
+            self.check_reports()
+            if fault is not None:
+                self._abandon(queue)
+                return fault
+            waves += hung.in_words(found)
+        text = f"{self.name} ({self.hardware.name}): waited {timeout_ms} ms for {what}"
+        return FenceTimeout(
+            "; ".join((text, *waves)),
+            running=running,
+            waves=waves,
+            hint="a larger timeout_ms if the work is that long; else rawgpu disasm --explain shows "
+            "what the waves are doing",
+        )
+
+    def _abandon(self, queue: Submitter) -> None:
+        """Destroy a queue whose waves will never end."""
+        queue.stuck = True
+        queue.close()
+        if queue is self._own:
+            self._own = None
 
     def check_reports(self) -> None:
         """Raise what the kernel said about this GPU since the device was opened."""
@@ -289,10 +338,10 @@ class AmdDevice(Arrays):
         if self.dead is not None:
             raise self.dead
 
-    def running(self) -> tuple[str, ...]:
-        """The kernels in flight, newest last."""
+    def running(self, *, every: bool = False) -> tuple[str, ...]:
+        """The kernels in flight, newest last; the last few unless `every` one is asked for."""
         names = [name for queue in tuple(self._queues) for name in queue.running()]
-        return tuple(names[-LAST_LAUNCHES:])
+        return tuple(names if every else names[-LAST_LAUNCHES:])
 
     def retire_all(self, *, wait: bool = True) -> None:
         """Let go of what is done; with `wait`, of everything submitted."""
@@ -320,29 +369,37 @@ class AmdDevice(Arrays):
     def close(self) -> None:
         """Give back queues, memory, events and mappings. Idempotent.
 
-        Goes on past what fails, and raises the last of it.
+        Goes on past what fails, and raises the first of it. What the kernel refuses to take back is
+        tried again at once, and if need be when a device is opened or closed next.
         """
         if self._closed:
             return
+        give_back = self.connection.give_back
         with contextlib.ExitStack() as stack:
             # Run in reverse: queues first, what they use after them.
             stack.callback(self.connection.leave)
+            stack.callback(self.connection.settle)
             stack.callback(setattr, self, "_closed", True)
             stack.callback(self._hdp.close)
-            if self._doorbells is not None:
-                stack.callback(self.port.munmap, self._doorbells, kfd.DOORBELL_BYTES)
-            stack.callback(self.connection.events.destroy, self.event)
+            stack.callback(give_back, self._unmap_doorbells)
+            stack.callback(give_back, lambda: self.connection.events.destroy(self.event))
             stack.callback(self.host.close)
             stack.callback(self.local.close)
             for made in self._scratches:
                 if made.region is not None:
-                    stack.callback(made.region.close)
+                    stack.callback(give_back, made.region.close)
             for foreign in tuple(self._foreign):
                 stack.callback(foreign.close)
+            stack.callback(self.peers.close)
             stack.callback(self.blit.close)
             stack.callback(self.transfer.close)
             for queue in tuple(self._queues):
                 stack.callback(queue.close)
+
+    def _unmap_doorbells(self) -> None:
+        if self._doorbells is not None:
+            self.port.munmap(self._doorbells, kfd.DOORBELL_BYTES)
+            self._doorbells = None
 
     def __enter__(self) -> AmdDevice:
         return self
@@ -415,6 +472,18 @@ def open_device(name: str) -> AmdDevice:
     found = _found()
     number = name.partition(":")[2] or "0"
     if not number.isdigit() or int(number) >= len(found):
-        raise DeviceNotFound(f"no device {name!r}; {len(found)} AMD GPUs are here")
+        raise _not_found(name, len(found))
     port, node, _ = found[int(number)]
     return AmdDevice(f"amd:{int(number)}", port, node)
+
+
+def _not_found(name: str, count: int) -> DeviceNotFound:
+    """What there is instead, and what may hide the rest."""
+    hidden = sum(hidden_nodes(port) for port in [*room.ports("amd"), host_port()] if port)
+    text = f"no device {name!r}; {count} AMD GPU{'s are' if count != 1 else ' is'} here"
+    if hidden:
+        return DeviceNotFound(
+            f"{text}, and {hidden} that this process may not see",
+            hint="let the container have /dev/kfd and the /dev/dri/renderD* node of each GPU",
+        )
+    return DeviceNotFound(text, hint="rawgpu doctor; RAWGPU_VIRTUAL=gfx1100 makes a virtual one")

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from rawgpu.amd.driver.program import AmdKernel
 
 START_DELAY = 0x20
+"""As Mesa's radv and PAL have it for gfx10; on gfx9 they set 0, from gfx11 on there is none."""
 PRELOAD_SKIP_BYTES = 256
 LAUNCH_CACHE = 64
 """Shapes that a kernel remembers."""
 KERNARG_ALIGN = 64
 DISPATCH_PACKET_BYTES = 64
+PACKET_KERNARG = 40
+"""Where a dispatch packet has the address of the arguments."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Launch:
         if self.packet_at is not None:
             at = self.room_bytes - DISPATCH_PACKET_BYTES
             segment[at : at + DISPATCH_PACKET_BYTES] = self.packet
+            place = at + PACKET_KERNARG
+            segment[place : place + 8] = kernarg_va.to_bytes(8, "little")
             words[self.packet_at] = kernarg_va + at & 0xFFFFFFFF
             words[self.packet_at + 1] = kernarg_va + at >> 32
         for index, dword in self.preloads:

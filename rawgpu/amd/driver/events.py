@@ -7,10 +7,12 @@ kinds, and always bounded. WaitEvents returning is only a hint: who waits looks 
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from rawgpu.amd.driver.fault import report_exception, report_memory
 from rawgpu.amd.driver.region import HOST, Region, allocate, map_on
+from rawgpu.errors import KernelCallFailed
 from rawgpu.ioctl import kfd
 from rawgpu.native.system import ffi
 
@@ -24,32 +26,37 @@ class Events:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._page: Region | None = None
+        self._tried = False
         self._memory = self._exception = 0
 
     def reach(self, gpu: Gpu) -> None:
-        """Make the page visible to a GPU; the first one brings it into being."""
-        connection = self._connection
-        if self._page is not None:
-            map_on(self._page, [gpu.node.gpu_id])
-            return
-        page = allocate(connection, gpu, kfd.EVENT_PAGE_BYTES, HOST)
-        self._page = page
-        self._memory = self._create(kfd.EventType.MEMORY, page.handle).event_id
-        self._exception = self._create(kfd.EventType.HW_EXCEPTION).event_id
+        """Make the page visible to a GPU; the first one brings it into being.
+
+        Goes on where an earlier call was refused.
+        """
+        if self._page is None:
+            self._page = allocate(self._connection, gpu, kfd.EVENT_PAGE_BYTES, HOST)
+        map_on(self._page, [gpu.node.gpu_id])
+        if not self._memory:
+            self._memory = self._first(self._page.handle).event_id
+        if not self._exception:
+            self._exception = self._create(kfd.EventType.HW_EXCEPTION).event_id
+
+    def _first(self, page: int) -> kfd.CreateEvent:
+        """The memory event, with which the kernel gets the page."""
+        tried, self._tried = self._tried, True
+        try:
+            return self._create(kfd.EventType.MEMORY, page)
+        except KernelCallFailed as error:
+            # The kernel takes the page first: a try that failed later may have got so far.
+            if not tried or error.errno != errno.EINVAL:
+                raise
+            return self._create(kfd.EventType.MEMORY)
 
     def _create(self, kind: kfd.EventType, page: int = 0) -> kfd.CreateEvent:
         new = self._connection.new
         request = new(kfd.CreateEvent, event_page_offset=page, event_type=kind, auto_reset=1)
         return self._connection.ioctl(request)
-
-    def close(self) -> None:
-        """Remove the events; for a context that ends."""
-        for number in (self._memory, self._exception):
-            request = self._connection.new(kfd.DestroyEvent, event_id=number)
-            self._connection.ioctl(request)
-        if self._page is not None:
-            # Freeing the page is refused; the context's end frees it.
-            self._connection.addresses.release(self._page.address)
 
     def create_signal(self) -> Event:
         """A signal event, for a GPU to set."""
@@ -62,6 +69,11 @@ class Events:
         """Remove a signal event."""
         request = self._connection.new(kfd.DestroyEvent, event_id=event.id)
         self._connection.ioctl(request)
+
+    def look(self) -> None:
+        """Take note of what the kernel said while no device listened."""
+        if self._exception:
+            self.wait((), 0)
 
     def wait(self, signals: tuple[Event, ...], timeout_ms: int) -> bool:
         """Sleep until one of the events, a fault or a reset comes, or the time is over.

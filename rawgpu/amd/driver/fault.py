@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rawgpu.amd.spec.vm_fault import VM_L2_PROTECTION_FAULT_STATUS
 from rawgpu.errors import KernelCallFailed, KernelFault, PageFault, Reset
 from rawgpu.ioctl import amdgpu_info, kfd
 from rawgpu.native.system import ffi
@@ -16,9 +17,6 @@ from rawgpu.native.system import ffi
 if TYPE_CHECKING:
     from rawgpu.amd.driver.connection import Connection, Gpu
     from rawgpu.amd.driver.device import AmdDevice
-
-STATUS_WRITE = 1 << 18
-"""RW of VM_L2_PROTECTION_FAULT_STATUS, gfx hub of GC 9.4.3 to 12.0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,8 @@ def report_memory(connection: Connection, data: kfd.MemoryExceptionData) -> None
     if exact is not None and exact.addr & -4096 == data.va & -4096:
         address = exact.addr or address
         if access == "unknown":
-            access = "write" if exact.status & STATUS_WRITE else "read"
+            status = VM_L2_PROTECTION_FAULT_STATUS.decode(exact.status, strict=False)
+            access = "write" if status.RW else "read"
     if failure.imprecise:
         why += " (imprecise)"
     gpu.evicted = True
@@ -85,20 +84,23 @@ def _gpuvm_fault(connection: Connection, gpu: Gpu) -> amdgpu_info.InfoGpuvmFault
 
 def explain(device: AmdDevice, report: Report) -> Exception:
     """The error for a report, with what the device knows."""
-    running = device.running()
+    running = device.running(every=True)
     if report.kind == "reset":
         return Reset(
             f"{device.name}: {report.detail}",
-            running=running,
+            running=device.running(),
             hint="close the device and open it again",
         )
-    name = running[-1] if running else "unknown"
-    others = f" (launched lately: {', '.join(running)})" if len(running) > 1 else ""
+    # Queues run their work in order: what was submitted first and is not done was running.
+    name = running[0] if running else "unknown"
+    lately = tuple(device.lately)
+    others = f" (launched lately, newest last: {', '.join(lately)})" if len(lately) > 1 else ""
     text = f"{device.name}: {name}: {report.access} at {report.address:#x}: {report.detail}"
     kind: type[KernelFault] = PageFault if report.kind == "page" else KernelFault
-    nearest = device.nearest(report.address)
+    nearest = device.nearest(report.address) if report.address else None
     if nearest:
         text += f"; it is {nearest}"
+    again = report.kind != "page" or device.connection.can_go_on
     return kind(
         text + others,
         kernel=name,
@@ -106,5 +108,7 @@ def explain(device: AmdDevice, report: Report) -> Exception:
         access=report.access,
         nearest=nearest,
         device_usable=False,
-        hint="close the device and open it again",
+        hint="close the device and open it again"
+        if again
+        else "a new process: this kernel runs nothing more for this one on this GPU",
     )

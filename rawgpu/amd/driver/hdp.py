@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rawgpu.amd.driver.region import Region
 from rawgpu.ioctl import kfd
 from rawgpu.ioctl.kfd import AllocFlags
 from rawgpu.native.code import native_code
@@ -22,19 +23,19 @@ class HdpFlush:
 
     def __init__(self, device: AmdDevice) -> None:
         self._device = device
-        self._address: int | None = None
-        self._handle = 0
+        self._page: Region | None = None
 
     def flush(self) -> None:
         """Make what the CPU wrote so far visible."""
-        if self._address is None:
-            self._address = self._map()
+        if self._page is None:
+            self._page = self._map()
+        register = self._page.address + kfd.MmioRemap.HDP_MEM_FLUSH_CNTL
         code = native_code()
         code.fence_device()
-        code.store32(self._address + kfd.MmioRemap.HDP_MEM_FLUSH_CNTL, 1)
-        code.load32(self._address + kfd.MmioRemap.HDP_MEM_FLUSH_CNTL)
+        code.store32(register, 1)
+        code.load32(register)
 
-    def _map(self) -> int:
+    def _map(self) -> Region:
         device = self._device
         connection, gpu_id = device.connection, device.node.gpu_id
         address = connection.addresses.reserve(kfd.MMIO_REMAP_BYTES)
@@ -48,9 +49,11 @@ class HdpFlush:
             )
             reply = connection.ioctl(request)
         except BaseException:
-            connection.addresses.release(address)
+            connection.give_back(lambda: connection.addresses.release(address))
             raise
-        self._handle = reply.handle
+        page = Region(
+            connection, device.gpu, address, kfd.MMIO_REMAP_BYTES, reply.handle, True, True
+        )
         try:
             device.port.mmap(
                 kfd.MMIO_REMAP_BYTES,
@@ -60,19 +63,12 @@ class HdpFlush:
                 replace=True,
             )
         except BaseException:
-            self._free(address)
+            connection.give_back(page.close)
             raise
-        return address
-
-    def _free(self, address: int) -> None:
-        connection = self._device.connection
-        try:
-            connection.ioctl(connection.new(kfd.FreeMemoryOfGpu, handle=self._handle))
-        finally:
-            connection.addresses.release(address)
+        return page
 
     def close(self) -> None:
         """Unmap the page, if it was mapped."""
-        address, self._address = self._address, None
-        if address is not None:
-            self._free(address)
+        page, self._page = self._page, None
+        if page is not None:
+            self._device.connection.give_back(page.close)

@@ -46,8 +46,10 @@ def class_bytes(size_bytes: int) -> int:
 class Segment:
     """A region cut into blocks. `live` counts those in use."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, *, shared: bool) -> None:
         self.region = region
+        self.shared = shared
+        """Whether it may hold more than one block."""
         self.live = 0
         self.used_bytes = 0
 
@@ -138,17 +140,17 @@ class Allocator:
     def _fresh(self, capacity: int) -> tuple[Segment, int]:
         if capacity >= LARGE_BYTES:
             step = HUGE_BYTES if capacity >= HUGE_BYTES else 1
-            segment = self._segment(-(-capacity // step) * step)
+            segment = self._segment(-(-capacity // step) * step, shared=False)
             return segment, segment.region.address
         current = self._open_segment
         if current is None or current.used_bytes + capacity > SEGMENT_BYTES:
-            current = self._open_segment = self._segment(SEGMENT_BYTES)
+            current = self._open_segment = self._segment(SEGMENT_BYTES, shared=True)
         at = current.used_bytes
         current.used_bytes += capacity
         return current, current.region.address + at
 
-    def _segment(self, size_bytes: int) -> Segment:
-        segment = Segment(self._make(page_up(size_bytes)))
+    def _segment(self, size_bytes: int, *, shared: bool) -> Segment:
+        segment = Segment(self._make(page_up(size_bytes)), shared=shared)
         self._segments.append(segment)
         self._reserved += segment.region.size_bytes
         return segment
@@ -176,13 +178,19 @@ class Allocator:
             for segment in [s for s in self._segments if id(s) in idle]:
                 self._segments.remove(segment)
                 self._reserved -= segment.region.size_bytes
-                segment.region.close()
+                segment.region.connection.give_back(segment.region.close)
 
     def map_on(self, gpu_ids: list[int]) -> None:
         """Let other GPUs reach all that there is now."""
         with self._lock:
             for segment in self._segments:
                 map_on(segment.region, gpu_ids)
+
+    def live(self) -> dict[int, int]:
+        """Sizes of the live buffers, by address."""
+        with self._lock:
+            self._collect()
+            return dict(self._live)
 
     def statistics(self) -> MemoryStatistics:
         with self._lock:
@@ -230,7 +238,7 @@ class Allocator:
             segments, self._segments = self._segments, []
             self._reserved = self._in_use = 0
         for segment in segments:
-            segment.region.close()
+            segment.region.connection.give_back(segment.region.close)
 
 
 def local_allocator(device: AmdDevice) -> Allocator:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rawgpu.amd.driver import bundle, codeobject, msgpack
 from rawgpu.amd.driver.arguments import MAX_KERNARG_BYTES, Arguments, Grid3
-from rawgpu.amd.driver.codeobject import CodeObject, Global
-from rawgpu.amd.driver.elffile import NOTE_METADATA, NOTE_OWNER
+from rawgpu.amd.objects import bundle, codeobject
+from rawgpu.amd.objects.codeobject import CodeObject, Global
+from rawgpu.amd.objects.metadata import SUFFIX, kernel_rows
 from rawgpu.amd.spec.descriptor import (
     DESCRIPTOR_BYTES,
     USER_SGPRS,
@@ -35,7 +35,6 @@ SRAM_ECC = 1 << 26
 MAX_BLOCK_THREADS = 1024
 MAX_GRID = (1 << 32) - 1
 """Work-items in each direction: the packets' fields have 32 bits."""
-SUFFIX = ".kd"
 DYNAMIC_STACK_BYTES, LEAST_STACK_BYTES = 1024, 16
 """For stacks whose depth the compiler could not tell, and for those it says are empty."""
 SHAPES = 256
@@ -52,7 +51,10 @@ class Image:
         allocator = device.local if reached else device.host
         self.block: Block = allocator.alloc(parsed.size_bytes + align - CODE_ALIGN_BYTES)
         self.address = -(-self.block.address // align) * align
+        self.entries: tuple[tuple[int, str], ...] = ()
+        """First instructions of the kernels, with their names."""
         self.parsed = parsed
+        device.images.add(self)
         self.data = bytes(parsed.image_at(self.address))
         device.transfer.write(self.block, self.address - self.block.address, memoryview(self.data))
 
@@ -199,7 +201,7 @@ class AmdProgram:
             data = bundle.choose(data, device.hardware.name)
         parsed = codeobject.parse(data)
         check_target(device, parsed.file.flags)
-        rows, typed = _metadata(parsed), _signatures(parsed)
+        rows, typed = kernel_rows(parsed.file), _signatures(parsed)
         names = [n[: -len(SUFFIX)] for n in parsed.globals if n.endswith(SUFFIX)]
         missing = [name for name in rows if name not in names]
         if missing:
@@ -216,6 +218,7 @@ class AmdProgram:
             )
             for name in sorted(names)
         }
+        self._image.entries = tuple((k.entry_va, k.name) for k in self._kernels.values())
 
     def _open(self) -> Image:
         self._device.check_open()
@@ -279,26 +282,6 @@ def check_target(device: AmdDevice, flags: int) -> None:
     ecc, has_ecc = flags >> SRAMECC_SHIFT & 3, bool(device.node["capability"] & SRAM_ECC)
     if (ecc == ON and not has_ecc) or (ecc == OFF and has_ecc):
         raise BadElf(f"code for sramecc{'+' if ecc == ON else '-'}, which this GPU is not")
-
-
-def _metadata(parsed: CodeObject) -> dict[str, dict[str, Any]]:
-    """Each kernel's row."""
-    rows: dict[str, dict[str, Any]] = {}
-    for owner, kind, data in parsed.file.notes():
-        if owner != NOTE_OWNER or kind != NOTE_METADATA:
-            continue
-        tree = msgpack.decode(data)
-        kernels = tree.get("amdhsa.kernels", []) if isinstance(tree, dict) else None
-        if not isinstance(kernels, list):
-            raise BadElf("metadata has no list of kernels")
-        for row in kernels:
-            symbol = row.get(".symbol") if isinstance(row, dict) else None
-            if not isinstance(symbol, str) or not symbol.endswith(SUFFIX):
-                raise BadElf("metadata has a kernel without symbol")
-            if symbol[: -len(SUFFIX)] in rows:
-                raise BadElf(f"metadata describes {symbol!r} twice")
-            rows[symbol[: -len(SUFFIX)]] = row
-    return rows
 
 
 def _signatures(parsed: CodeObject) -> dict[str, tuple[Parameter, ...]]:

@@ -11,10 +11,11 @@ all caches are invalidated again, since what that queue wrote may be in them.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,16 @@ from rawgpu.amd.driver.ring import Ring
 from rawgpu.amd.driver.signal import AmdSignal
 from rawgpu.amd.driver.stencil import Stencil
 from rawgpu.amd.spec import aql, pm4
-from rawgpu.contract import Argument, Buffer, Grid, Kernel, Signal, Timestamp
+from rawgpu.contract import (
+    Argument,
+    Buffer,
+    Grid,
+    Kernel,
+    PeerCopy,
+    Queue,
+    Signal,
+    Timestamp,
+)
 from rawgpu.errors import DeviceClosed, DeviceError, LaunchError
 from rawgpu.ioctl.kfd import QueueType
 from rawgpu.native.code import native_code
@@ -92,7 +102,7 @@ class Submitter:
     """What every queue has."""
 
     def __init__(self, device: AmdDevice, kind: QueueType, name: str, ring_bytes: int) -> None:
-        self._device = device
+        self.device = self._device = device
         self.name = name
         self.timeline = AmdSignal(device, name=f"{device.name} {name}")
         self.ring = Ring(device, kind, ring_bytes, f"{device.name} {name}")
@@ -137,10 +147,23 @@ class Submitter:
             )
             self.retire()
 
+    @contextlib.contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """A submit that fails before it is in the ring never was: the next one is as good."""
+        submitted, written = self.submitted, self.ring.written
+        try:
+            yield
+        except BaseException:
+            if self.ring.written == written:
+                self.submitted = submitted
+                self._keep, self._names = [], []
+            raise
+
     def accept(self) -> None:
         """Note a submit that was just written."""
         keep, self._keep = self._keep, []
         names, self._names = tuple(self._names), []
+        self._device.lately.extend(names)
         for item in keep:
             if type(item) is Block:
                 item.uses[self] = self.submitted
@@ -149,7 +172,8 @@ class Submitter:
     def synchronize(self, timeout_ms: int = 30_000) -> None:
         """Wait for everything submitted."""
         self._check_open()
-        value = self.submitted
+        with self.lock:  # not a submit that another thread is still writing, and may take back
+            value = self.submitted
         if self.timeline.peek() < value:
             self.stuck = True
             self._device.wait_until(
@@ -196,11 +220,11 @@ class Submitter:
         finally:
             self.closed = True
             self._device.forget(self)
-            try:
-                self.ring.close()
-            finally:
-                self.inflight.clear()
-                self._keep.clear()
+            connection = self._device.connection
+            connection.give_back(self.ring.close)
+            self.inflight.clear()
+            self._keep.clear()
+        connection.settle()
 
 
 class ComputeQueue(Submitter):
@@ -254,9 +278,7 @@ class ComputeQueue(Submitter):
         address, segment, chunk = self.kernargs.take(launch.room_bytes)
         segment[: len(launch.template)] = launch.template
         own.arguments.store(segment, words)
-        if self._fresh:
-            self.add(self.boundaries.flush_hdp + self.boundaries.acquire_all)
-            self._fresh = False
+        self._look_afresh()
         part = self.pack_launch(launch.place(address, segment))
         if isinstance(part, list):
             self.add(part)
@@ -266,6 +288,12 @@ class ComputeQueue(Submitter):
         self._keep += filter(None, map(block_of, arguments))
         self._names.append(own.name)
 
+    def _look_afresh(self) -> None:
+        """Once after each wait: see what others wrote."""
+        if self._fresh:
+            self.add(self.boundaries.flush_hdp + self.boundaries.acquire_all)
+            self._fresh = False
+
     def add(self, words: list[int], *, once: bool = False) -> None:
         """Append PM4; `once`: on one XCC only, where there are several."""
         words = self.once(words) if once else words
@@ -274,6 +302,10 @@ class ComputeQueue(Submitter):
             last += words
         else:
             self._parts.append(list(words))
+
+    def keep(self, *memory: Any) -> None:
+        """Hold what the next submit uses until that is done."""
+        self._keep += memory
 
     def once(self, words: list[int]) -> list[int]:
         """PM4 that one XCC alone must run."""
@@ -290,6 +322,11 @@ class ComputeQueue(Submitter):
             check_size(what, buffer, size_bytes)
         self._device.blit.copy(self, target, source, size_bytes)
 
+    def pull(self, source_queue: Queue, copies: Sequence[PeerCopy]) -> bool:
+        """Copies out of another device's memory; False where they must go through the host."""
+        self._check_open()
+        return self._device.peers.pull(self, source_queue, copies)
+
     def fill(self, target: Buffer, byte: int, size_bytes: int) -> None:
         self._check_open()
         check_size("target", target, size_bytes)
@@ -301,6 +338,7 @@ class ComputeQueue(Submitter):
         self._check_open()
         slot = AmdTimestamp(self._device)
         self._keep.append(slot)
+        self._look_afresh()  # ahead of the clock: it is no part of what is timed
         self.add(self.boundaries.timestamp(slot.block.address), once=True)
         self.add(self.boundaries.acquire_all)
         return Timestamp(slot)
@@ -319,7 +357,8 @@ class ComputeQueue(Submitter):
             self._device.check_reports()
             parts, self._parts = self._parts, []
             self._fresh = True
-            self.hand_over([self.begin(), *parts, self.end()])
+            with self.all_or_nothing():
+                self.hand_over([self.begin(), *parts, self.end()])
 
     def begin(self) -> list[int]:
         """The wait for the previous submit."""
@@ -331,7 +370,7 @@ class ComputeQueue(Submitter):
         self.submitted += 1
         wire = self.timeline.wire(self.submitted, raises=True)
         done = self.boundaries.signal(self.timeline.address, wire)
-        return self.once(done) + self.once(self.boundaries.wake)
+        return self.once(done + self.boundaries.wake)
 
     def hand_over(self, parts: Sequence[list[int] | bytes]) -> None:
         """Write the parts to the ring and ring the doorbell."""
@@ -344,14 +383,23 @@ class ComputeQueue(Submitter):
         self.ring.ring_doorbell()
 
     def replay(self, parts: Sequence[list[int] | bytes], keep: list[Any], names: list[str]) -> None:
-        """Submit what a recording encoded: the first row, the previous submit's end, the parts."""
+        """Submit what a recording encoded: the first row, the previous submit's end, the parts.
+
+        What was appended to the queue before goes first, in the same submit.
+        """
         with self.lock:
             self._check_open()
             self._device.check_reports()
             self._keep += keep
             self._names += names
             first = self.boundaries.flush_hdp + self.boundaries.acquire_all
-            self.hand_over([first + self.begin(), *parts, self.end()])
+            before, self._parts = self._parts, []
+            self._fresh = True
+            with self.all_or_nothing():
+                if before:
+                    self.hand_over([self.begin(), *before, first, *parts, self.end()])
+                else:
+                    self.hand_over([first + self.begin(), *parts, self.end()])
 
     def freeze(self, words: list[int], arena: Arena) -> tuple[list[int] | bytes, Block]:
         """PM4 put into memory for good, and what runs it from the ring."""

@@ -2,7 +2,8 @@
 
 A region is one KFD buffer object at one address, the same for the CPU and for every GPU it is
 mapped on. Making one goes: reserve addresses, ALLOC, mmap over the reservation, MAP; whatever fails
-in between is undone.
+in between is undone. GPUs are mapped and unmapped one by one, so that what a call that fails has
+done is known.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Region:
     address: int
     size_bytes: int
     handle: int
+    """0 once it was freed."""
     host_visible: bool
     owns_addresses: bool
     mmap_offset: int = 0
@@ -51,22 +53,17 @@ class Region:
     """gpu_ids."""
 
     def close(self) -> None:
-        """Unmap, free, and let the addresses go. Goes on past what fails, then raises it."""
+        """Unmap, free, and let the addresses go. After a refusal, a further call goes on there."""
         connection = self.connection
-        first: KernelCallFailed | None = None
-        ids, self.mapped = self.mapped, []
-        for step in ("unmap", "free"):
-            try:
-                if step == "unmap" and ids:
-                    _change(connection, kfd.UnmapMemoryFromGpu, self.handle, ids)
-                elif step == "free":
-                    connection.ioctl(connection.new(kfd.FreeMemoryOfGpu, handle=self.handle))
-            except KernelCallFailed as error:
-                first = first or error
+        while self.mapped:
+            _change(connection, kfd.UnmapMemoryFromGpu, self.handle, self.mapped[-1])
+            self.mapped.pop()
+        if self.handle:
+            connection.ioctl(connection.new(kfd.FreeMemoryOfGpu, handle=self.handle))
+            self.handle = 0
         if self.owns_addresses:
             connection.addresses.release(self.address)
-        if first is not None:
-            raise first
+            self.owns_addresses = False
 
 
 def page_up(size_bytes: int) -> int:
@@ -77,25 +74,24 @@ def _change(
     connection: Connection,
     kind: type[kfd.MapMemoryToGpu] | type[kfd.UnmapMemoryFromGpu],
     handle: int,
-    gpu_ids: Iterable[int],
+    gpu_id: int,
 ) -> None:
-    ids = list(gpu_ids)
-    array = ffi.new("uint32_t[]", ids)
+    array = ffi.new("uint32_t[]", [gpu_id])
     request = connection.new(
         kind,
         handle=handle,
         device_ids_array_ptr=int(ffi.cast("uintptr_t", array)),
-        n_devices=len(ids),
+        n_devices=1,
     )
     connection.ioctl(request)
 
 
 def map_on(region: Region, gpu_ids: Iterable[int]) -> None:
     """Let more GPUs reach a region."""
-    new = [gpu_id for gpu_id in gpu_ids if gpu_id not in region.mapped]
-    if new:
-        _change(region.connection, kfd.MapMemoryToGpu, region.handle, new)
-        region.mapped += new
+    for gpu_id in gpu_ids:
+        if gpu_id not in region.mapped:
+            _change(region.connection, kfd.MapMemoryToGpu, region.handle, gpu_id)
+            region.mapped.append(gpu_id)
 
 
 def allocate(
@@ -114,7 +110,7 @@ def allocate(
     try:
         region = _make(connection, gpu, address, size, flags, 0, owns=True)
     except BaseException:
-        connection.addresses.release(address)
+        connection.give_back(lambda: connection.addresses.release(address))
         raise
     try:
         if host_visible:
@@ -128,7 +124,7 @@ def allocate(
             )
         map_on(region, [gpu.node.gpu_id, *gpu_ids])
     except BaseException:
-        region.close()
+        connection.give_back(region.close)
         raise
     return region
 
@@ -140,7 +136,7 @@ def adopt(connection: Connection, gpu: Gpu, address: int, size_bytes: int) -> Re
     try:
         map_on(region, [gpu.node.gpu_id])
     except BaseException:
-        region.close()
+        connection.give_back(region.close)
         raise
     return region
 

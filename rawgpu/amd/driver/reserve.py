@@ -46,8 +46,10 @@ class AddressSpace:
                 try:
                     self._port.mmap(size_bytes, address=at, protection=Protection.NONE)
                 except KernelCallFailed as error:
-                    if error.errno != errno.EEXIST:
+                    if error.errno == errno.ENOMEM:
                         raise self._none(size_bytes, error.message) from error
+                    if error.errno != errno.EEXIST:
+                        raise
                     at += min(SKIP_BYTES, max(size_bytes, HUGE_BYTES))
                     continue
                 self._taken[at] = size_bytes
@@ -64,10 +66,10 @@ class AddressSpace:
         )
 
     def release(self, address: int) -> None:
-        """Unmap a range, whatever was mapped into it."""
+        """Unmap a range, whatever was mapped into it. Still taken if that is refused."""
         with self._lock:
-            size_bytes = self._taken.pop(address)
-        self._port.munmap(address, size_bytes)
+            self._port.munmap(address, self._taken[address])
+            del self._taken[address]
 
     @property
     def reserved(self) -> dict[int, int]:

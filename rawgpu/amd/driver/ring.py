@@ -9,7 +9,6 @@ Order of a submit: packets, a fence, the write pointer as one store, the doorbel
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -74,10 +73,13 @@ class Ring:
         self.id: int | None = None
         self._code = native_code()
         self._regions: list[Region] = []
+        self.save_area: Region | None = None
+        """Where the waves of a compute queue are while it is off the hardware."""
+        self.sizes = save_sizes(device)
         try:
             self._create()
         except BaseException:
-            self.close()
+            device.connection.give_back(self.close)
             raise
 
     def _region(self, size_bytes: int, flags: AllocFlags = HOST, *, visible: bool = True) -> Region:
@@ -101,12 +103,13 @@ class Ring:
         self.describe(device.scratch)
         fields = {}
         if self.kind != QueueType.SDMA:
-            sizes = save_sizes(device)
+            sizes = self.sizes
             where = LOCAL | AllocFlags.PUBLIC if device.node.large_bar else HOST
+            self.save_area = self._region(sizes.total, where)
             fields = {
                 "eop_buffer_address": self._region(END_OF_PIPE_BYTES, LOCAL, visible=False).address,
                 "eop_buffer_size": END_OF_PIPE_BYTES,
-                "ctx_save_restore_address": self._region(sizes.total, where).address,
+                "ctx_save_restore_address": self.save_area.address,
                 "ctx_save_restore_size": sizes.save,
                 "ctl_stack_size": sizes.control_stack,
             }
@@ -140,7 +143,7 @@ class Ring:
             max_cu_id=max(cus, 1) - 1,
             max_wave_id=max(waves, 1) - 1,
             compute_tmpring_size=scratch.tmpring,
-            scratch_resource_descriptor=scratch.buffer(64),
+            scratch_resource_descriptor=scratch.buffer(64, scratch.xcc_bytes),
             scratch_backing_memory_location=scratch.address,
             scratch_backing_memory_byte_size=scratch.xcc_bytes * node.xccs,
             scratch_wave64_lane_byte_size=scratch.lane_bytes,
@@ -183,34 +186,35 @@ class Ring:
         last = pointer - 1 if self.kind == QueueType.COMPUTE_AQL else pointer
         self.device.port.store_doorbell(self._doorbell, last)
 
-    def stop(self) -> None:
-        """Take the queue off the hardware without destroying it; for reading its waves."""
+    def set_running(self, running: bool) -> None:
+        """Take the queue off the hardware, where its waves are saved, or put it back."""
         assert self.id is not None
         request = self.device.connection.new(
             kfd.UpdateQueue,
             ring_base_address=self.ring.address,
             queue_id=self.id,
             ring_size=self.size_bytes,
-            queue_percentage=0,
+            queue_percentage=kfd.MAX_QUEUE_PERCENTAGE if running else 0,
             queue_priority=7,
         )
         self.device.connection.ioctl(request)
 
-    def close(self) -> None:
-        """Destroy the queue, then its memory. Idempotent."""
-        number, self.id = self.id, None
-        try:
-            if number is not None:
-                request = self.device.connection.new(kfd.DestroyQueue, queue_id=number)
-                self.device.connection.ioctl(request)
-        finally:
-            self._free()
+    def wave_state(self) -> None:
+        """Have the kernel complete the save area of the stopped queue."""
+        assert self.id is not None and self.save_area is not None
+        request = self.device.connection.new(
+            kfd.GetQueueWaveState, queue_id=self.id, ctl_stack_address=self.save_area.address
+        )
+        self.device.connection.ioctl(request)
 
-    def _free(self) -> None:
-        regions, self._regions = self._regions, []
-        with contextlib.ExitStack() as stack:
-            for region in regions:
-                stack.callback(region.close)
+    def close(self) -> None:
+        """Destroy the queue, then its memory. After a refusal, a further call goes on there."""
+        connection = self.device.connection
+        if self.id is not None:
+            connection.ioctl(connection.new(kfd.DestroyQueue, queue_id=self.id))
+            self.id = None
+        while self._regions:
+            connection.give_back(self._regions.pop().close)
 
 
 def _refused(name: str, kind: QueueType, error: KernelCallFailed) -> Exception:

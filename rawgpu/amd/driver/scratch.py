@@ -41,11 +41,11 @@ class Scratch:
     def address(self) -> int:
         return self.region.address if self.region is not None else 0
 
-    def buffer(self, lanes: int) -> tuple[int, int, int, int]:
-        """The buffer descriptor for code that takes one."""
+    def buffer(self, lanes: int, size_bytes: int = 0xFFFFFFFF) -> tuple[int, int, int, int]:
+        """The buffer descriptor for code that takes one; without a size nothing is checked."""
         low, high = self.address & 0xFFFFFFFF, self.address >> 32
         word3 = self.word3 | STRIDE_OF_LANES[lanes] << INDEX_STRIDE_SHIFT if self.word3 else 0
-        return low, high | SWIZZLE, 0xFFFFFFFF, word3
+        return low, high | SWIZZLE, size_bytes & 0xFFFFFFFF, word3
 
 
 def nothing(device: AmdDevice) -> Scratch:

@@ -6,7 +6,6 @@ Both pass as launch arguments and to copies. They hold what they were made from 
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,8 +49,9 @@ class Foreign:
             try:
                 self.device.retire_all()
             finally:
-                region.close()
+                region.connection.give_back(region.close)
                 self._keep = None
+            region.connection.settle()
 
 
 def pin(device: AmdDevice, array: np.ndarray[Any, Any]) -> Foreign:
@@ -70,7 +70,7 @@ def pin(device: AmdDevice, array: np.ndarray[Any, Any]) -> Foreign:
 def export(buffer: AmdBuffer) -> int:
     """A dma-buf descriptor for a buffer that has memory of its own; the caller closes it."""
     region = buffer.block.segment.region
-    if region.address != buffer.address:
+    if buffer.block.segment.shared:
         raise DeviceError("a small buffer shares its memory", hint="1 MiB or more can be exported")
     connection = region.connection
     request = connection.new(kfd.ExportDmabuf, handle=region.handle, flags=OPEN_FLAGS)
@@ -89,11 +89,12 @@ def take(device: AmdDevice, dmabuf_fd: int, size_bytes: int) -> Foreign:
         )
         handle = connection.ioctl(request).handle
     except BaseException:
-        connection.addresses.release(address)
+        connection.give_back(lambda: connection.addresses.release(address))
         raise
     region = Region(connection, gpu, address, size, handle, False, True)
-    with contextlib.ExitStack() as stack:
-        stack.callback(region.close)
+    try:
         map_on(region, [gpu.node.gpu_id])
-        stack.pop_all()
+    except BaseException:
+        connection.give_back(region.close)
+        raise
     return Foreign(device, region, size_bytes, None)

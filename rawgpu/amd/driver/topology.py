@@ -100,6 +100,17 @@ def gpu_nodes(port: KernelPort) -> list[Node]:
     return found
 
 
+def hidden_nodes(port: KernelPort) -> int:
+    """How many nodes there are that this process may not see."""
+    hidden = 0
+    for name in filter(str.isdigit, _names(port, ROOT)):
+        try:
+            port.read(f"{ROOT}/{name}/gpu_id")
+        except KernelCallFailed as error:
+            hidden += error.errno in (errno.EPERM, errno.EACCES)
+    return hidden
+
+
 def _node(port: KernelPort, number: int) -> Node | None:
     path = f"{ROOT}/{number}"
     text = port.read(f"{path}/gpu_id").strip()

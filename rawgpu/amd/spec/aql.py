@@ -18,12 +18,13 @@ from rawgpu.describe.request import I64, U32, U64, Struct
 SOURCE = "HSA Runtime Specification 1.2, 2.9"
 HEADERS = "vendor header: ROCR-Runtime inc/amd_hsa_queue.h, amd_hsa_signal.h (6.4)"
 DRIVER = "foreign driver's stream: tinygrad 0.14 on a KFD AQL queue"
+PACKETS = "vendor header: ROCR-Runtime inc/hsa.h (tests/data/abi/amd_packets.json)"
 PACKET_BYTES = 64
 PACKET_DWORDS = PACKET_BYTES // 4
 
 
 class Scope(IntEnum):
-    """How far a fence before or after a packet reaches."""
+    """HSA_FENCE_SCOPE_*: how far a fence before or after a packet reaches."""
 
     NONE = 0
     AGENT = 1
@@ -31,7 +32,7 @@ class Scope(IntEnum):
 
 
 class PacketType(IntEnum):
-    """HSA_PACKET_TYPE_*."""
+    """HSA_PACKET_TYPE_*; VENDOR is VENDOR_SPECIFIC."""
 
     VENDOR = 0
     INVALID = 1
@@ -68,7 +69,7 @@ class KernelDispatch(
     completion_signal: int = dw64(14, default=0)
 
 
-class BarrierAnd(Aql, opcode=PacketType.BARRIER_AND, dwords=16, source=SOURCE):
+class BarrierAnd(Aql, opcode=PacketType.BARRIER_AND, dwords=16, source=SOURCE, evidence=PACKETS):
     """Go on when all these signals (0: none) have reached 0."""
 
     dep_signal_0: int = dw64(2, default=0)
@@ -79,7 +80,7 @@ class BarrierAnd(Aql, opcode=PacketType.BARRIER_AND, dwords=16, source=SOURCE):
     completion_signal: int = dw64(14, default=0)
 
 
-class BarrierOr(BarrierAnd, opcode=PacketType.BARRIER_OR, source=SOURCE):
+class BarrierOr(BarrierAnd, opcode=PacketType.BARRIER_OR, source=SOURCE, evidence=PACKETS):
     """Go on when one of these signals has reached 0."""
 
 
@@ -137,9 +138,10 @@ class QueueProperties(IntFlag):
     IS_PTR64 = 2
     ENABLE_TRAP_HANDLER_DEBUG_SGPRS = 4
     ENABLE_PROFILING = 8
+    USE_SCRATCH_ONCE = 16
 
 
-class AmdQueue(Struct, c="amd_queue_v2_s", source="inc/amd_hsa_queue.h", evidence=HEADERS):
+class AmdQueue(Struct, c="amd_queue_s", source="inc/amd_hsa_queue.h", evidence=HEADERS):
     """What the command processor reads and writes of an AQL queue, 256 bytes.
 
     `write_dispatch_id` and `read_dispatch_id` are the pointers that CREATE_QUEUE is given.

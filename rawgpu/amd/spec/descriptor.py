@@ -16,7 +16,10 @@ SOURCE = "LLVM 22.1 AMDGPUUsage, Kernel Descriptor; AMDHSAKernelDescriptor.h"
 
 
 class Properties(IntFlag):
-    """What the kernel wants in its user SGPRs, in this order, and how it runs."""
+    """What the kernel wants in its user SGPRs, in this order, and how it runs.
+
+    Evidence: vendor header: kernel_descriptor_t (tests/data/abi/amd_packets.json)
+    """
 
     ENABLE_SGPR_PRIVATE_SEGMENT_BUFFER = 1 << 0
     ENABLE_SGPR_DISPATCH_PTR = 1 << 1

@@ -7,7 +7,7 @@ reports it, to the row. Code asks a row for a fact, never for its name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from rawgpu.amd.spec.pm4 import (
@@ -26,6 +26,7 @@ from rawgpu.amd.spec.registers import (
     COMPUTE_GFX940,
     COMPUTE_GFX1250,
 )
+from rawgpu.amd.spec.savearea import RECORDS_GFX9, RECORDS_GFX10, RECORDS_GFX12, WaveRecords
 from rawgpu.amd.spec.sdma import SDMA_V4, SDMA_V5, SDMA_V6, SDMA_V7
 from rawgpu.describe.generation import Generation
 from rawgpu.describe.packet import PacketSet
@@ -130,6 +131,7 @@ class SaveArea:
     """Where shader engines, not compute units, bound the waves."""
     control_bytes_per_wave: int
     control_limit_bytes: int | None = None
+    records: WaveRecords = RECORDS_GFX10
 
     def sizes(self, cus: int, engines: int) -> tuple[int, int, int]:
         """Control stack, control stack plus wave data, and debugger part, of one XCC, in bytes."""
@@ -160,7 +162,7 @@ class Scratch:
     waves_per_engine: bool
     """Whether TMPRING_SIZE.WAVES counts per shader engine, else per XCC."""
     buffer_word3: int = 0
-    """Last dword of the buffer descriptor, where code takes one, without INDEX_STRIDE."""
+    """Last dword of the buffer descriptor, where code or AQL queues have one; no INDEX_STRIDE."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,14 +204,17 @@ GFX90A = Hardware(
     caches=CACHES_GFX9,
     scratch=Scratch(granule_bytes=1024, waves_per_engine=False, buffer_word3=0x008A4FAC),
     save_area=SaveArea(
-        vgpr_bytes=0x80000, waves_per_cu=40, waves_per_engine=512, control_bytes_per_wave=8
+        vgpr_bytes=0x80000,
+        waves_per_cu=40,
+        waves_per_engine=512,
+        control_bytes_per_wave=8,
+        records=RECORDS_GFX9,
     ),
     interrupt_context_is_event=False,
     features=frozenset(
         {
             Feature.XNACK,
             Feature.SRAMECC,
-            Feature.COHER_START_DELAY,
             Feature.KERNARG_PRELOAD,
             Feature.PRELOAD_PROLOGUE,
             Feature.HDP_REGISTERS,
@@ -224,8 +229,9 @@ GFX942 = GFX90A.evolve(
     evidence=DRIVER,
     target_version=90402,
     registers=COMPUTE_GFX940,
-    scratch=Scratch(granule_bytes=1024, waves_per_engine=False),
-    save_area=SaveArea(vgpr_bytes=0x80000, waves_per_cu=40, control_bytes_per_wave=8),
+    save_area=SaveArea(
+        vgpr_bytes=0x80000, waves_per_cu=40, control_bytes_per_wave=8, records=RECORDS_GFX9
+    ),
     put={"features": [Feature.ARCHITECTED_SCRATCH]},
     drop={"features": [Feature.POLL_TWICE]},
     mach=0x4C,
@@ -240,7 +246,11 @@ GFX950 = GFX942.evolve(
     lds_bytes=160 << 10,
     lds_granule_bytes=1280,
     save_area=SaveArea(
-        vgpr_bytes=0x80000, lds_bytes=160 << 10, waves_per_cu=40, control_bytes_per_wave=8
+        vgpr_bytes=0x80000,
+        lds_bytes=160 << 10,
+        waves_per_cu=40,
+        control_bytes_per_wave=8,
+        records=RECORDS_GFX9,
     ),
     mach=0x4F,
 )
@@ -257,12 +267,13 @@ GFX1030 = Hardware(
     scratch=Scratch(granule_bytes=1024, waves_per_engine=False, buffer_word3=0x21814FAC),
     save_area=SaveArea(waves_per_cu=32, control_bytes_per_wave=12, control_limit_bytes=0x7000),
     interrupt_context_is_event=True,
-    features=frozenset({Feature.WAVE32}),
+    features=frozenset({Feature.WAVE32, Feature.COHER_START_DELAY}),
     mach=0x36,
     generic=(0x53,),
 )
 _SAVE_GFX11 = SaveArea(vgpr_bytes=0x60000, waves_per_cu=32, control_bytes_per_wave=12)
 _SAVE_SMALL = SaveArea(waves_per_cu=32, control_bytes_per_wave=12)
+_SAVE_GFX12 = replace(_SAVE_GFX11, records=RECORDS_GFX12)
 GFX1100 = GFX1030.evolve(
     "gfx1100",
     source=SOURCE,
@@ -280,6 +291,7 @@ GFX1100 = GFX1030.evolve(
             Feature.HDP_REGISTERS,
         ]
     },
+    drop={"features": [Feature.COHER_START_DELAY]},
     mach=0x41,
     generic=(0x54,),
     proven=True,
@@ -325,6 +337,7 @@ GFX1200 = GFX1100.evolve(
     target_version=120000,
     sdma=SDMA_V7,
     registers=COMPUTE_GFX12,
+    save_area=_SAVE_GFX12,
     drop={"features": [Feature.PRIV_WORKAROUND]},
     mach=0x48,
     generic=(0x59,),
@@ -340,7 +353,7 @@ GFX1250 = GFX1200.evolve(
     lds_granule_bytes=2048,
     max_user_sgprs=32,
     registers=COMPUTE_GFX1250,
-    save_area=_SAVE_SMALL,
+    save_area=replace(_SAVE_SMALL, records=RECORDS_GFX12),
     put={"features": [Feature.KERNARG_PRELOAD]},
     drop={"features": [Feature.HDP_REGISTERS]},
     mach=0x49,

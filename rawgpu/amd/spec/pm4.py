@@ -25,7 +25,10 @@ EVERYTHING = 256 * ((1 << 64) - 1)
 
 
 class EventType(IntEnum):
-    """VGT_EVENT_TYPE, what compute rings use of it."""
+    """VGT_EVENT_TYPE, what compute rings use of it.
+
+    Evidence: vendor header: Mesa's register database (tests/data/abi/amd_compute_regs.json)
+    """
 
     CS_PARTIAL_FLUSH = 0x07
     CACHE_FLUSH_AND_INV_TS_EVENT = 0x14
@@ -66,14 +69,20 @@ class Operation(IntEnum):
 
 
 class DestinationSelect(IntEnum):
-    """Through what a ReleaseMem writes."""
+    """Through what a ReleaseMem writes.
+
+    Evidence: vendor header: linux 6.12 amdgpu/soc15d.h (tests/data/abi/amd_packets.json)
+    """
 
     MEMORY = 0
     TC_L2 = 1
 
 
 class InterruptSelect(IntEnum):
-    """When a ReleaseMem raises its interrupt."""
+    """When a ReleaseMem raises its interrupt.
+
+    Evidence: vendor header: linux 6.12 amdgpu/soc15d.h (tests/data/abi/amd_packets.json)
+    """
 
     NONE = 0
     SEND = 1
@@ -112,7 +121,10 @@ class CopyTarget(IntEnum):
 
 
 class DmaSelect(IntEnum):
-    """What a side of DmaData is. `ADDRESS_L2` goes through the L2 cache."""
+    """What a side of DmaData is. `ADDRESS_L2` goes through the L2 cache.
+
+    Evidence: vendor header: linux 6.12 amdgpu/soc15d.h (tests/data/abi/amd_packets.json)
+    """
 
     ADDRESS = 0
     GDS = 1
@@ -284,7 +296,13 @@ class ReleaseMem10(
     execute: bool = dw(1, 28, 28, default=False)
 
 
-class DmaData(Pm4, opcode=0x50, dwords=7, source="Mesa 25.0.7 amd/common/sid.h, DMA_DATA"):
+class DmaData(
+    Pm4,
+    opcode=0x50,
+    dwords=7,
+    source="Mesa 25.0.7 amd/common/sid.h, DMA_DATA",
+    evidence="vendor header: linux 6.12 amdgpu/soc15d.h (tests/data/abi/amd_packets.json)",
+):
     """A copy by the command processor. `source` holds a dword to fill with if src_sel is DATA."""
 
     engine: int = dw(1, 0, 0, default=0)

@@ -8,6 +8,8 @@ Source: HSA Runtime Specification 1.2, 2.9; LLVM AMDGPUUsage, kernel dispatch.
 
 from __future__ import annotations
 
+import functools
+import math
 import struct
 
 from rawgpu.amd.spec.aql import (
@@ -28,13 +30,17 @@ from rawgpu.amd.spec.hardware import Feature
 from rawgpu.amd.spec.pm4 import IndirectBuffer
 from rawgpu.amd.virtual import flush
 from rawgpu.amd.virtual.cp import MicroEngine
-from rawgpu.amd.virtual.dispatch import Client, Misuse, NotModelled, Pause
-from rawgpu.amd.virtual.launch import describe, run
-from rawgpu.amd.virtual.queues import Queue, Steps
+from rawgpu.amd.virtual.dispatch import Client, Dispatch, Misuse, NotModelled, Pause
+from rawgpu.amd.virtual.launch import check, describe, run
+from rawgpu.amd.virtual.queues import EVERY_XCC, Queue, Steps
 
 QUEUE_HEAD_BYTES = 0x38
 """`write_dispatch_id` stands here in the queue's descriptor."""
+READ_POINTER = 0x80
+COMPLETION_SIGNAL = 56
+"""Where a dispatch packet has its signal, behind all that says what runs."""
 SIGNAL_VALUE, SIGNAL_START, SIGNAL_END = 8, 32, 40
+REMEMBERED = 4096
 PRELOAD_SKIP_BYTES = 256
 
 
@@ -49,8 +55,7 @@ def run_aql(queue: Queue) -> Steps:
             queue.fetched = b""  # the header may come any time
             yield Pause.WAITING
             continue
-        packet = AQL.decode_at(queue.fetched[:PACKET_BYTES])
-        assert isinstance(packet, Aql)
+        packet = _decoded(queue.fetched[:PACKET_BYTES])
         if queue.strike():
             yield Pause.SLICE
             continue
@@ -62,6 +67,13 @@ def run_aql(queue: Queue) -> Steps:
         _retire(queue, packet)
         queue.advance(1)
         yield Pause.SLICE
+
+
+@functools.lru_cache(REMEMBERED)
+def _decoded(raw: bytes) -> Aql:
+    packet = AQL.decode_at(raw)
+    assert isinstance(packet, Aql)
+    return packet
 
 
 def _acquire(queue: Queue, packet: Aql) -> None:
@@ -97,16 +109,7 @@ def _retire(queue: Queue, packet: Aql) -> None:
         if signal:
             _signal(queue, signal, begin)
 
-    # Behind every XCC's jobs: an event of each XCC, of which the last to come completes.
-    left = {"count": queue.gpu.board.xccs}
-
-    def one_done() -> None:
-        left["count"] -= 1
-        if not left["count"]:
-            complete()
-
-    for xcc in range(queue.gpu.board.xccs):
-        queue.add_event(one_done, xcc)
+    queue.add_event(complete, EVERY_XCC)
 
 
 def _signal(queue: Queue, address: int, begin: int) -> None:
@@ -134,8 +137,18 @@ def _vendor(queue: Queue, packet: VendorPm4, engines: list[MicroEngine]) -> Step
     inner = queue.gpu.board.hardware.pm4.decode_at(words)
     if not isinstance(inner, IndirectBuffer):
         raise Misuse(f"an AQL vendor packet with {type(inner).__name__}, not an INDIRECT_BUFFER")
-    for engine in queue.chance.shuffled(engines):
-        yield from engine.run_buffer(inner.address, inner.size_dwords)
+    # Side by side: one XCC may wait for what another is about to signal.
+    running = [engine.run_buffer(inner.address, inner.size_dwords) for engine in engines]
+    while running:
+        pause = None
+        for steps in queue.chance.shuffled(running):
+            pause = next(steps, None)
+            if pause is None:
+                running.remove(steps)
+            if pause is not Pause.WAITING:
+                break
+        if pause is not None:
+            yield pause
 
 
 def _barrier(queue: Queue, packet: BarrierAnd) -> Steps:
@@ -154,12 +167,53 @@ def _barrier(queue: Queue, packet: BarrierAnd) -> Steps:
 
 def launch(queue: Queue, packet: KernelDispatch) -> None:
     """A kernel dispatch: what the packet processor does with a descriptor."""
-    board, view = queue.gpu.board, queue.view
-    hardware = board.hardware
+    view = queue.view
     raw = view.read(packet.kernel_object, DESCRIPTOR_BYTES, Client.COMMAND)
-    kernel = KernelDescriptor.decode(raw)
+    kernel = _kernel(raw)
     head = queue.shape.write_pointer - QUEUE_HEAD_BYTES
-    own = AmdQueue.decode(view.read(head, AmdQueue.about.size, Client.COMMAND))
+    still = _still(view.read(head, AmdQueue.about.size, Client.COMMAND))
+    own = _own(still)
+    user_data = _user_data(queue, packet, kernel, own)
+    geometry = queue.fetched[:COMPLETION_SIGNAL]
+    key = (raw, still, geometry, tuple(user_data))
+    found = queue.dispatches.get(key)
+    if found is None:
+        found = _dispatches(queue, packet, kernel, own, user_data)
+        if len(queue.dispatches) >= REMEMBERED:
+            queue.dispatches.clear()
+        queue.dispatches[key] = found
+    for dispatch in found:
+        run(queue, dispatch)
+
+
+@functools.lru_cache(REMEMBERED)
+def _kernel(raw: bytes) -> KernelDescriptor:
+    return KernelDescriptor.decode(raw)
+
+
+def _still(raw: bytes) -> bytes:
+    """The queue's descriptor without its pointers, which change all the time."""
+    still = bytearray(raw)
+    for at in (QUEUE_HEAD_BYTES, READ_POINTER):
+        still[at : at + 8] = bytes(8)
+    return bytes(still)
+
+
+@functools.lru_cache(REMEMBERED)
+def _own(raw: bytes) -> AmdQueue:
+    return AmdQueue.decode(raw)
+
+
+def _dispatches(
+    queue: Queue,
+    packet: KernelDispatch,
+    kernel: KernelDescriptor,
+    own: AmdQueue,
+    user_data: list[int],
+) -> list[Dispatch]:
+    """What each XCC runs, without those to which no group falls."""
+    board = queue.gpu.board
+    hardware = board.hardware
     size = (packet.workgroup_size_x, packet.workgroup_size_y, packet.workgroup_size_z)
     grid = (packet.grid_size_x, packet.grid_size_y, packet.grid_size_z)
     if not packet.dimensions or 0 in size or 0 in grid:
@@ -170,7 +224,8 @@ def launch(queue: Queue, packet: KernelDispatch) -> None:
     two = two & ~(0x1FF << 15) | granules << 15
     entry = packet.kernel_object + kernel.kernel_code_entry_byte_offset
     skip = kernel.kernarg_preload and Feature.PRELOAD_PROLOGUE in hardware.features
-    for xcc in range(board.xccs):
+    found = []
+    for xcc in range(min(board.xccs, math.prod(groups))):
         dispatch = describe(
             board,
             kernel_va=packet.kernel_object,
@@ -181,13 +236,15 @@ def launch(queue: Queue, packet: KernelDispatch) -> None:
             group_size=size,
             partial=tuple(items % of for items, of in zip(grid, size, strict=True)),
             wave_size=_wave_size(queue, kernel),
-            user_data=_user_data(queue, packet, kernel, own),
+            user_data=user_data,
             tmpring=own.compute_tmpring_size,
-            scratch_base=_scratch_base(queue, own, xcc),
+            scratch_base=_scratch_base(own, xcc),
             xcc=xcc,
             xccs=board.xccs,
         )
-        run(queue, dispatch)
+        check(board, dispatch)
+        found.append(dispatch)
+    return found
 
 
 def _wave_size(queue: Queue, kernel: KernelDescriptor) -> int:
@@ -197,21 +254,24 @@ def _wave_size(queue: Queue, kernel: KernelDescriptor) -> int:
     return 32 if wave32 else 64
 
 
-def _scratch_base(queue: Queue, own: AmdQueue, xcc: int) -> int:
-    """Where this XCC's scratch begins."""
-    base = int(own.scratch_backing_memory_location)
-    return base + xcc * (own.scratch_backing_memory_byte_size // queue.gpu.board.xccs)
+def _scratch_base(own: AmdQueue, xcc: int) -> int:
+    """Where this XCC's scratch begins.
+
+    NUM_RECORDS of the descriptor is the size of one XCC's: so say ROCr's FillBufRsrcWord2 and
+    tinygrad, which leaves `scratch_backing_memory_byte_size` at 0.
+    """
+    return int(own.scratch_backing_memory_location) + xcc * own.scratch_resource_descriptor[2]
 
 
 def _user_data(
     queue: Queue, packet: KernelDispatch, kernel: KernelDescriptor, own: AmdQueue
 ) -> list[int]:
     """User SGPRs in the descriptor's order, then preloaded arguments."""
-    wants = kernel.kernel_code_properties
+    wants = int(kernel.kernel_code_properties)  # the operators of an enum are slow
     slot = queue.rptr % (queue.shape.ring_bytes // PACKET_BYTES)
     head = queue.shape.write_pointer - QUEUE_HEAD_BYTES
     words: list[int] = []
-    if wants & Properties.ENABLE_SGPR_PRIVATE_SEGMENT_BUFFER:
+    if wants & Properties.ENABLE_SGPR_PRIVATE_SEGMENT_BUFFER.value:
         words += own.scratch_resource_descriptor
     for flag, value in (
         (Properties.ENABLE_SGPR_DISPATCH_PTR, queue.shape.ring + slot * PACKET_BYTES),
@@ -220,9 +280,9 @@ def _user_data(
         (Properties.ENABLE_SGPR_DISPATCH_ID, queue.rptr),
         (Properties.ENABLE_SGPR_FLAT_SCRATCH_INIT, own.scratch_backing_memory_location),
     ):
-        if wants & flag:
+        if wants & flag.value:
             words += [value & 0xFFFF_FFFF, value >> 32]
-    if wants & Properties.ENABLE_SGPR_PRIVATE_SEGMENT_SIZE:
+    if wants & Properties.ENABLE_SGPR_PRIVATE_SEGMENT_SIZE.value:
         words.append(packet.private_segment_size)
     count, offset = kernel.kernarg_preload & 0x7F, kernel.kernarg_preload >> 7
     if count:

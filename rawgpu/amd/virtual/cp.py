@@ -1,13 +1,14 @@
 """The command processor's compute engine (MEC): runs PM4 from rings and indirect buffers.
 
 Packets are decoded by the declarations of `spec/pm4.py`. What is declared and not modelled raises
-by name; what is not declared raises as it is decoded. Each packet is one step.
+by name; what is not declared raises as it is decoded. Each packet is one step; packets that set
+registers, which nobody else sees, belong to the step of the packet behind them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from rawgpu.amd.spec.hardware import HDP_FLUSH_DONE, HDP_FLUSH_REQ
@@ -38,6 +39,7 @@ from rawgpu.amd.spec.pm4 import (
 )
 from rawgpu.amd.virtual import flush
 from rawgpu.amd.virtual.compare import holds
+from rawgpu.amd.virtual.decoding import Entry
 from rawgpu.amd.virtual.dispatch import (
     Access,
     Client,
@@ -73,7 +75,9 @@ def run_ring(queue: Queue) -> Steps:
         if queue.strike():
             yield Pause.SLICE
             continue
-        yield from micro.execute(packet)
+        steps = micro.execute(packet)
+        if steps is not None:
+            yield from steps
         queue.advance(dwords)
         yield Pause.SLICE
 
@@ -87,43 +91,51 @@ class MicroEngine:
         self.xcc = xcc
         self.registers = Registers(queue.gpu.board.hardware)
 
-    def execute(self, packet: Packet) -> Steps:
-        """Run one packet; yields while it waits."""
-        handler = HANDLERS.get(_base(packet))
+    def execute(self, packet: Packet) -> Steps | None:
+        """Run one packet; the steps that are left where it waits."""
+        handler = HANDLERS.get(_base(type(packet)))
         if handler is None:
             raise NotModelled(f"the PM4 packet {type(packet).__name__}")
-        steps = handler(self, packet)
-        if steps is not None:
-            yield from steps
+        return handler(self, packet)
 
     def run_buffer(self, address: int, size_dwords: int) -> Steps:
         """Run an indirect buffer, and those chained to it."""
-        packets = self.queue.gpu.pm4
+        decoder = self.queue.gpu.pm4
         for _ in range(CHAIN_LIMIT):
             # The whole buffer is fetched at once: later changes are not seen.
             data = self.view.read(address, 4 * size_dwords, Client.COMMAND)
-            at, skip_until, chained = 0, 0, None
-            while at < size_dwords:
-                packet = packets.decode(data, at)
-                begin, at = at, at + packet.dwords
-                if begin < skip_until:
-                    continue
-                if isinstance(packet, PredExec):
-                    if not packet.xcc_mask >> self.xcc & 1:
-                        skip_until = at + packet.exec_count
-                    continue
-                if isinstance(packet, IndirectBuffer) and packet.chain:
-                    chained = packet
-                    break
-                if self.queue.strike():
-                    yield Pause.SLICE
-                    continue
-                yield from self.execute(packet)
-                yield Pause.SLICE
+            chained = yield from self._run_entries(decoder.buffer(data))
             if chained is None:
                 return
             address, size_dwords = chained.address, chained.size_dwords
         raise Misuse(f"{CHAIN_LIMIT} indirect buffers chained to one another")
+
+    def _run_entries(self, entries: list[Entry]) -> Generator[Pause, None, IndirectBuffer | None]:
+        """Run a decoded buffer; the packet that goes on elsewhere, if it ends in one."""
+        skip_until = 0
+        for entry in entries:
+            if entry.error is not None:
+                raise entry.error
+            if entry.begin < skip_until:
+                continue
+            if entry.writes and not self.queue.gpu.machine.faults.blows:
+                self.registers.update(entry.writes)
+                continue
+            for packet in entry.packets:
+                if isinstance(packet, PredExec):
+                    if not packet.xcc_mask >> self.xcc & 1:
+                        skip_until = entry.end + packet.exec_count
+                    continue
+                if isinstance(packet, IndirectBuffer) and packet.chain:
+                    return packet
+                if self.queue.strike():
+                    yield Pause.SLICE
+                    continue
+                steps = self.execute(packet)
+                if steps is not None:
+                    yield from steps
+                yield Pause.SLICE
+        return None
 
     # Memory as the command processor sees it.
 
@@ -139,10 +151,16 @@ class MicroEngine:
 Handler = Callable[[MicroEngine, Any], "Steps | None"]
 
 
-def _base(packet: Packet) -> type[Packet]:
+_bases: dict[type[Packet], type[Packet]] = {}
+
+
+def _base(kind: type[Packet]) -> type[Packet]:
     """The first declaration of a packet, before generations changed it."""
-    line = [kind for kind in type(packet).__mro__ if kind in HANDLERS]
-    return line[-1] if line else type(packet)
+    found = _bases.get(kind)
+    if found is None:
+        line = [base for base in kind.__mro__ if base in HANDLERS]
+        found = _bases[kind] = line[-1] if line else kind
+    return found
 
 
 def nothing(engine: MicroEngine, packet: Packet) -> None:

@@ -8,7 +8,7 @@ has the real runner; `EmptyRunner` is for packets without machine code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
@@ -81,6 +81,20 @@ class NotModelled(NotImplementedError):
     """A feature that the virtual GPU has not; the text names it. Leaves the room as it is."""
 
 
+class NativeMemory(Protocol):
+    """How caches look to native code, which goes past them. `native_caches.py` keeps it."""
+
+    def enter(self) -> None:
+        """Before native code: nothing is held back, stale lines show."""
+        ...
+
+    def leave(
+        self, scalar: Iterable[int], loads: Iterable[int], stores: Iterable[tuple[int, int]]
+    ) -> None:
+        """After it: some of the addresses that it read, and (address, bytes) that it wrote."""
+        ...
+
+
 class GpuMemory(Protocol):
     """One GPU's view of memory, through the page tables of one process.
 
@@ -151,6 +165,11 @@ class GpuMemory(Protocol):
 
     def native_begins(self) -> None:
         """Before native code runs through `delta`: caches are written back and emptied."""
+        ...
+
+    @property
+    def native(self) -> NativeMemory:
+        """For code without instructions that work on caches, instead of `native_begins`."""
         ...
 
     def write_back(self) -> None:
@@ -233,6 +252,22 @@ class Dispatch:
         return x * y * z
 
 
+class Live(Protocol):
+    """A wave under way, for who saves it."""
+
+    @property
+    def dispatch(self) -> Dispatch: ...
+
+    @property
+    def place(self) -> int:
+        """Its program counter."""
+        ...
+
+    def registers(self) -> tuple[int, bytes, bytes]:
+        """EXEC, the scalar registers and the vector registers that it was given."""
+        ...
+
+
 @dataclass(kw_only=True)
 class Services:
     """What waves ask of their GPU besides memory."""
@@ -246,6 +281,8 @@ class Services:
     device_number: int = 0
     log: list[str] = field(default_factory=list)
     """Lines for the kernel log."""
+    live: list[Live] = field(default_factory=list)
+    """The waves that have begun and not ended, for who takes the queue off the hardware."""
 
 
 class Pause(Enum):

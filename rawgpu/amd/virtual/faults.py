@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rawgpu.amd.spec.hardware import Feature
+from rawgpu.amd.spec.vm_fault import VM_L2_PROTECTION_FAULT_STATUS, Permission
 from rawgpu.amd.virtual.dispatch import Access, Client, GpuPageFault, HaltCause, WaveHalted
 from rawgpu.ioctl import kfd
 
@@ -24,20 +25,27 @@ CLIENT_IDS = {
     Client.SDMA: 13,
 }
 """UTCL2 clients of the gfx hub, gfx10 and later."""
-PERMISSION = {Access.READ: 0x3, Access.WRITE: 0x5, Access.EXECUTE: 0xB}
-"""PERMISSION_FAULTS: valid 1, read 2, write 4, execute 8."""
+PERMISSION = {
+    Access.READ: Permission.VALID | Permission.READ,
+    Access.WRITE: Permission.VALID | Permission.WRITE,
+    Access.EXECUTE: Permission.VALID | Permission.READ | Permission.EXECUTE,
+}
 
 
 def permission_bits(fault: GpuPageFault) -> int:
     """Without the valid bit where the page is there and only the right is missing."""
     bits = PERMISSION[fault.access]
-    return bits & ~1 if fault.present else bits
+    return bits & ~Permission.VALID if fault.present else bits
 
 
 def status_word(fault: GpuPageFault, vmid: int) -> int:
     """GCVM_L2_PROTECTION_FAULT_STATUS."""
-    write = fault.access is Access.WRITE
-    return permission_bits(fault) << 4 | CLIENT_IDS[fault.client] << 9 | write << 18 | vmid << 20
+    return VM_L2_PROTECTION_FAULT_STATUS(
+        PERMISSION_FAULTS=Permission(permission_bits(fault)),
+        CID=CLIENT_IDS[fault.client],
+        RW=int(fault.access is Access.WRITE),
+        VMID=vmid,
+    ).encode()
 
 
 def exception_data(gpu_id: int, fault: GpuPageFault) -> kfd.MemoryExceptionData:

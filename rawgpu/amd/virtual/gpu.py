@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from rawgpu.amd.virtual import faults
 from rawgpu.amd.virtual.decoding import Decoder
 from rawgpu.amd.virtual.dispatch import GpuPageFault, WaveHalted
+from rawgpu.amd.virtual.hdp import Bars
 from rawgpu.ioctl import kfd
 from rawgpu.virtual.memory import Arena
 
 if TYPE_CHECKING:
     from rawgpu.amd.virtual.boards import Board
-    from rawgpu.amd.virtual.hdp import Bar
     from rawgpu.amd.virtual.machine import Machine
     from rawgpu.amd.virtual.process import Process
     from rawgpu.amd.virtual.queues import Queue
@@ -32,7 +32,7 @@ class Gpu:
         self.vram = Arena(f"rawgpu-{place.board.name}-{place.number}", place.board.vram_bytes)
         self.pm4 = Decoder(place.board.hardware.pm4)
         self.queues: list[Queue] = []
-        self.bars: list[Bar] = []
+        self.bars = Bars()
         self.resets = 0
         """VRAM was lost so often."""
         self.last_fault: tuple[int, int] = (0, 0)
@@ -56,8 +56,7 @@ class Gpu:
 
     def flush_hdp(self) -> None:
         """What the CPU wrote to VRAM reaches it."""
-        for bar in self.bars:
-            bar.flush()
+        self.bars.flush()
 
     def interrupt(self, process: Process, context: int) -> None:
         """End of pipe, SDMA trap or s_sendmsg; it arrives a little later, or never."""

@@ -1,7 +1,7 @@
 """The path from the CPU to VRAM: what it writes through the BAR stays behind until a flush.
 
 In strict mode the CPU's mapping of VRAM is private: a page that the CPU writes becomes its own copy
-(the host kernel's copy on write), and the GPU goes on seeing memory. `sync_in`, before the GPU
+(the host kernel's copy on write), and the GPU goes on seeing memory. `Bars.sync_in`, before the GPU
 runs, notes which bytes the CPU changed; `flush` gives those to memory; `sync_out`, after the GPU
 ran, shows the GPU's own writes in the copied pages. Which pages are copies tells
 /proc/self/pagemap.
@@ -9,17 +9,29 @@ ran, shows the GPU's own writes in the copied pages. Which pages are copies tell
 
 from __future__ import annotations
 
+import bisect
 import ctypes
 import fcntl
 import functools
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from rawgpu.virtual.memory import MADV_DONTNEED, PAGE_BYTES, Extent, advise, peek, poke, view
+from rawgpu.virtual.memory import (
+    MADV_DONTNEED,
+    PAGE_BYTES,
+    PROT_READ,
+    PROT_WRITE,
+    Extent,
+    advise,
+    peek,
+    poke,
+    view,
+)
 
 PAGEMAP = "/proc/self/pagemap"
 PRESENT, SWAPPED, SHARED = 1 << 63, 1 << 62, 1 << 61
@@ -29,6 +41,8 @@ IS_FILE, IS_PRESENT = 1 << 2, 1 << 3
 SCAN_RANGES = 512
 MODELLED_BYTES = 128 << 20
 """Larger mappings are shared at once: looking through their pages would take too long."""
+NEAR_BYTES = 16 << 20
+"""Mappings no farther apart than this are looked through in one request."""
 
 Page = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -45,33 +59,40 @@ def available() -> bool:
     return os.access(PAGEMAP, os.R_OK)
 
 
-def copied_pages(address: int, size_bytes: int) -> list[int]:
-    """Offsets of the pages of a private mapping that were written."""
-    ranges = (ctypes.c_uint64 * (3 * SCAN_RANGES))()
-    request = struct.pack(
-        "<12Q", 96, 0, address, address + size_bytes, 0, ctypes.addressof(ranges), SCAN_RANGES, 0,
-        IS_FILE, IS_FILE | IS_PRESENT, 0, IS_PRESENT,
-    )  # fmt: skip
-    try:
-        found = fcntl.ioctl(_pagemap(), PAGEMAP_SCAN, bytearray(request), True)
-    except OSError:  # before Linux 6.7
-        return _read_pages(address, size_bytes)
-    if found == SCAN_RANGES:
-        return _read_pages(address, size_bytes)
-    return [
-        at - address
-        for number in range(found)
-        for at in range(ranges[3 * number], ranges[3 * number + 1], PAGE_BYTES)
-    ]
+class Scanner:
+    """Asks which pages of some private mappings were written; its request is made once."""
+
+    def __init__(self, address: int, end: int) -> None:
+        self._address, self._end = address, end
+        self._ranges = (ctypes.c_uint64 * (3 * SCAN_RANGES))()
+        where = ctypes.addressof(self._ranges)
+        self._request = struct.pack(
+            "<12Q", 96, 0, address, end, 0, where, SCAN_RANGES, 0,
+            IS_FILE, IS_FILE | IS_PRESENT, 0, IS_PRESENT,
+        )  # fmt: skip
+
+    def pages(self) -> list[int]:
+        """Addresses of the pages between the mappings' begin and end that are copies."""
+        try:
+            found = fcntl.ioctl(_pagemap(), PAGEMAP_SCAN, bytearray(self._request), True)
+        except OSError:  # before Linux 6.7
+            found = SCAN_RANGES
+        if found == SCAN_RANGES:
+            return _read_pages(self._address, self._end - self._address)
+        return [
+            at
+            for number in range(found)
+            for at in range(self._ranges[3 * number], self._ranges[3 * number + 1], PAGE_BYTES)
+        ]
 
 
 def _read_pages(address: int, size_bytes: int) -> list[int]:
-    """The same, looking at every page."""
+    """Addresses of such pages, looking at every one."""
     raw = os.pread(_pagemap(), size_bytes // PAGE_BYTES * 8, address // PAGE_BYTES * 8)
     entries = np.frombuffer(raw, np.uint64)
     there = entries & np.uint64(PRESENT | SWAPPED) != 0
     own = entries & np.uint64(SHARED) == 0
-    return [int(i) * PAGE_BYTES for i in np.flatnonzero(there & own)]
+    return [address + int(i) * PAGE_BYTES for i in np.flatnonzero(there & own)]
 
 
 @dataclass
@@ -96,16 +117,19 @@ class Bar:
     offset: int
     copies: dict[int, Copy] = field(default_factory=dict)
 
-    def sync_in(self) -> None:
-        """Note what the CPU wrote since the last time."""
-        for at in copied_pages(self.address, self.size_bytes):
-            page = np.frombuffer(peek(self.address + at, PAGE_BYTES), np.uint8)
-            copy = self.copies.get(at)
-            if copy is None:
-                memory = self._memory(at)
-                copy = self.copies[at] = Copy(memory, memory, np.zeros(PAGE_BYTES, np.uint8))
-            copy.mask |= (page != copy.seen).astype(np.uint8)
-            copy.seen = page
+    @property
+    def end(self) -> int:
+        return self.address + self.size_bytes
+
+    def look_at(self, at: int) -> None:
+        """Note what the CPU wrote to a page, which is a copy, since the last time."""
+        page = np.frombuffer(peek(self.address + at, PAGE_BYTES), np.uint8)
+        copy = self.copies.get(at)
+        if copy is None:
+            memory = self._memory(at)
+            copy = self.copies[at] = Copy(memory, memory, np.zeros(PAGE_BYTES, np.uint8))
+        copy.mask |= (page != copy.seen).astype(np.uint8)
+        copy.seen = page
 
     def sync_out(self) -> None:
         """Show what the GPU wrote since the last time."""
@@ -119,13 +143,96 @@ class Bar:
 
     def flush(self) -> None:
         """Give memory what the CPU wrote, and see memory itself again."""
-        self.sync_in()
+        for at in self._give():
+            advise(self.address + at, PAGE_BYTES, MADV_DONTNEED)
+
+    def share(self) -> None:
+        """Give memory what the CPU wrote, and see memory itself from now on."""
+        self._give()
+        self.extent.map_at(
+            self.address, self.size_bytes, PROT_READ | PROT_WRITE, offset=self.offset, replace=True
+        )
+
+    def _give(self) -> list[int]:
+        """Give memory what the CPU wrote; the pages that were copies."""
         for at, copy in self.copies.items():
             host = self.extent.host + self.offset + at
             memory: Page = np.frombuffer(view(host, PAGE_BYTES), np.uint8)
             memory[copy.mask != 0] = copy.seen[copy.mask != 0]
-            advise(self.address + at, PAGE_BYTES, MADV_DONTNEED)
+        given = list(self.copies)
         self.copies.clear()
+        return given
 
     def _memory(self, at: int) -> Page:
         return np.frombuffer(peek(self.extent.host + self.offset + at, PAGE_BYTES), np.uint8)
+
+
+class Bars:
+    """All such mappings of a GPU."""
+
+    def __init__(self) -> None:
+        self._bars: list[Bar] = []
+        """By address."""
+        self._scanners: list[Scanner] | None = None
+
+    def __iter__(self) -> Iterator[Bar]:
+        return iter(self._bars)
+
+    def __len__(self) -> int:
+        return len(self._bars)
+
+    def __contains__(self, bar: object) -> bool:
+        return bar in self._bars
+
+    def append(self, bar: Bar) -> None:
+        bisect.insort(self._bars, bar, key=lambda bar: bar.address)
+        self._scanners = None
+
+    def remove(self, bar: Bar) -> None:
+        self._bars.remove(bar)
+        self._scanners = None
+
+    def sync_in(self) -> None:
+        """Note what the CPU wrote since the last time."""
+        if self._scanners is None:
+            self._scanners = [Scanner(first.address, last.end) for first, last in self._near()]
+        for scanner in self._scanners:
+            for address in scanner.pages():
+                # Where no mapping of ours is the page is another's: not file-backed memory.
+                number = bisect.bisect(self._bars, address, key=lambda bar: bar.address)
+                bar = self._bars[number - 1]
+                if number and address < bar.end:
+                    bar.look_at(address - bar.address)
+
+    def sync_out(self) -> None:
+        """Show what the GPU wrote since the last time."""
+        for bar in self._bars:
+            if bar.copies:
+                bar.sync_out()
+
+    def flush(self) -> None:
+        """Give memory what the CPU wrote."""
+        self.sync_in()
+        for bar in self._bars:
+            if bar.copies:
+                bar.flush()
+
+    def share(self) -> None:
+        """Hold nothing back from now on."""
+        self.sync_in()
+        for bar in self._bars:
+            bar.share()
+        self._bars.clear()
+        self._scanners = None
+
+    def _near(self) -> Iterator[tuple[Bar, Bar]]:
+        """First and last of mappings that lie near each other."""
+        first = last = None
+        for bar in self._bars:
+            if first is None or last is None or bar.address - last.end > NEAR_BYTES:
+                if first is not None and last is not None:
+                    yield first, last
+                first = bar
+            last = bar
+        if first is not None and last is not None:
+            yield first, last

@@ -30,7 +30,7 @@ class Interrupts:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._pending: list[Pending] = []
+        self.pending: list[Pending] = []
         self._chance = machine.chance.fork("interrupts")
 
     def raise_one(self, gpu: Gpu, process: Process, context: int) -> None:
@@ -41,15 +41,15 @@ class Interrupts:
             if struck[0] is Strike.LOSE_INTERRUPT:
                 return
             late = struck[1]
-        self._pending.append(Pending(self._machine.steps + late, gpu, process, context))
+        self.pending.append(Pending(self._machine.steps + late, gpu, process, context))
 
     def deliver(self, *, idle: bool = False) -> bool:
         """Hand over what is due; if all else is idle, the next. Whether there was one."""
-        due = [p for p in self._pending if p.due <= self._machine.steps]
-        if not due and idle and self._pending:
-            due = [min(self._pending, key=lambda p: p.due)]
+        due = [p for p in self.pending if p.due <= self._machine.steps]
+        if not due and idle and self.pending:
+            due = [min(self.pending, key=lambda p: p.due)]
         for pending in due:
-            self._pending.remove(pending)
+            self.pending.remove(pending)
             # gfx9 from GC 9.4.1 on: the kernel drops end-of-pipe interrupts without a context.
             hardware = pending.gpu.board.hardware
             if not pending.context and not hardware.interrupt_context_is_event:

@@ -16,6 +16,7 @@ from rawgpu.amd.virtual.engines import engine_for
 from rawgpu.amd.virtual.kfd_memory import USER_LIMIT, bound, copy_in, known
 from rawgpu.amd.virtual.process import Buffer, KernelError, Taken
 from rawgpu.amd.virtual.queues import NEVER_RUNG, SDMA_TYPES, Queue, Shape
+from rawgpu.amd.virtual.save import save
 from rawgpu.describe.request import Request
 from rawgpu.ioctl import kfd
 from rawgpu.ioctl.kfd import QueueType
@@ -253,7 +254,12 @@ def update_queue(kernel: Kernel, request: kfd.UpdateQueue) -> Request:
             taken = kernel.process.taken[queue.gpu.gpu_id]
             _whole_mapping(taken, "ring", request.ring_base_address, ring_bytes)
         shape.ring, shape.ring_bytes = request.ring_base_address, ring_bytes
-    queue.active = bool(request.ring_base_address) and request.queue_percentage & 0xFF > 0
+    active = bool(request.ring_base_address) and request.queue_percentage & 0xFF > 0
+    if queue.active and not active:
+        kernel.machine.preempt(queue)
+        if shape.save_area and queue.dead is None:
+            queue.saved = save(queue)
+    queue.active = active
     return request
 
 
@@ -295,8 +301,8 @@ def get_queue_wave_state(kernel: Kernel, request: kfd.GetQueueWaveState) -> Requ
         raise KernelError(errno.EFAULT, f"no queue {request.queue_id}")
     if queue.shape.kind in SDMA_TYPES or queue.active or not queue.shape.save_area:
         raise KernelError(errno.EINVAL, "only stopped compute queues with a save area")
-    # Context save of waves is not modelled: nothing was saved.
-    return request.replace(ctl_stack_used_size=0, save_area_used_size=0)
+    stack, waves = queue.saved
+    return request.replace(ctl_stack_used_size=stack, save_area_used_size=waves)
 
 
 HANDLERS: dict[Any, Callable[[Any, Any], Request]] = {

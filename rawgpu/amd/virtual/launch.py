@@ -13,6 +13,7 @@ from rawgpu.describe.field import DecodeError
 from rawgpu.describe.register import RegisterSet
 
 MOST_ITEMS = 1024
+REMEMBERED = 4096
 UCONFIG_FIRST = 0x30000
 
 
@@ -22,6 +23,32 @@ class Registers:
     def __init__(self, hardware: Hardware) -> None:
         self._set = hardware.registers
         self._values: dict[int, int] = {}
+        self._described: set[int] = set()
+        """Offsets that were found in the rows."""
+        self._dispatches: dict[tuple[object, ...], Dispatch | None] = {}
+
+    def update(self, writes: dict[int, int]) -> None:
+        """Several writes at once. Raises NotModelled as `write` does."""
+        if writes.keys() <= self._described:
+            self._values.update(writes)
+            return
+        for offset, value in writes.items():
+            self.write(offset, value)
+
+    def dispatch(
+        self, board: Board, sizes: tuple[int, ...], initiator: int, xcc: int
+    ) -> Dispatch | None:
+        """The dispatch that stands here, None for an empty grid; what was checked is remembered."""
+        key = (tuple(self._values.items()), sizes, initiator, xcc)
+        if key in self._dispatches:
+            return self._dispatches[key]
+        made = from_registers(board, self, sizes, initiator, xcc)
+        if made is not None:
+            check(board, made)
+        if len(self._dispatches) >= REMEMBERED:
+            self._dispatches.clear()
+        self._dispatches[key] = made
+        return made
 
     def write(self, offset: int, value: int) -> None:
         """Raises NotModelled for a register that no row describes."""
@@ -30,6 +57,7 @@ class Registers:
         except DecodeError:
             space = "user configuration" if offset >= UCONFIG_FIRST else "shader"
             raise NotModelled(f"the {space} register at {offset:#x}") from None
+        self._described.add(offset)
         self._values[offset] = value
 
     def raw(self, name: str) -> int:
@@ -51,23 +79,29 @@ def start_dispatch(
     queue: Queue, registers: Registers, sizes: tuple[int, ...], initiator: int, xcc: int
 ) -> None:
     """DISPATCH_DIRECT and its like: the waves run beside what follows."""
-    dispatch = from_registers(queue.gpu.board, registers, sizes, initiator, xcc)
+    dispatch = registers.dispatch(queue.gpu.board, sizes, initiator, xcc)
     if dispatch is not None:
         run(queue, dispatch)
 
 
 def run(queue: Queue, dispatch: Dispatch) -> None:
-    """Hand a dispatch to the shader engine."""
-    gpu, process = queue.gpu, queue.process
+    """Hand a dispatch, which was checked, to the shader engine."""
+    if queue.services is None:
+        queue.services = _services(queue)
     view = queue.view.family[dispatch.xcc]
-    check(gpu.board, dispatch)
-    services = Services(
-        chance=queue.chance.fork(f"dispatch {gpu.machine.steps}"),
+    waves = queue.gpu.machine.run_dispatch(dispatch, view, queue.services)
+    queue.add_dispatch(waves, dispatch.xcc)
+
+
+def _services(queue: Queue) -> Services:
+    """What all waves of a queue ask for; they draw from one stream, in the order that they run."""
+    gpu, process = queue.gpu, queue.process
+    return Services(
+        chance=queue.chance.fork("waves"),
         clock=gpu.clock,
         message=lambda number, m0: gpu.interrupt(process, m0 & 0xFF_FFFF if number == 1 else 0),
         device_number=gpu.number,
     )
-    queue.add_dispatch(gpu.machine.run_dispatch(dispatch, view, services), dispatch.xcc)
 
 
 def check(board: Board, dispatch: Dispatch) -> None:

@@ -13,34 +13,26 @@ masks in most kernels.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from rawgpu.amd.spec.isa.machine import MachineInstruction
 from rawgpu.amd.spec.isa.operands import Operand
 from rawgpu.amd.virtual.dispatch import GpuPageFault, WaveHalted
+from rawgpu.amd.virtual.lift_groups import Exit
 from rawgpu.amd.virtual.lift_memory import Helpers
-from rawgpu.amd.virtual.lift_wave import LiftMachine
+from rawgpu.amd.virtual.lift_wave import PAIR_AHEAD, LiftMachine
 from rawgpu.amd.virtual.wave_code import Code
 from rawgpu.amd.virtual.wave_execute import Execution, Outcome
-from rawgpu.amd.virtual.wave_operands import EXEC, Facts
+from rawgpu.amd.virtual.wave_operands import EXEC, VECTOR_FORMATS, Facts
 from rawgpu.amd.virtual.wave_state import Word
 from rawgpu.compiler_bridge.text import Block, Function, Module
 from rawgpu.compiler_bridge.types import i64, ptr
-from rawgpu.virtual.meaning import NotInEngine
+from rawgpu.virtual.meaning import NotInEngine, NotInNative
 
 MOST_INSTRUCTIONS = 20_000
-
-
-class Exit(IntEnum):
-    """Why lifted code returned. The state's PC is where to go on."""
-
-    END = 0
-    SLICE = 1
-    INTERPRET = 2
-    BARRIER = 3
-    JUMP = 4
-    GROUPS = 5
-    """Between two groups, out of fuel."""
+LONGEST_BLOCK = 1000
+"""Instructions; longer ones are cut, since LLVM's time grows worse than linearly with a block."""
+VECTOR_COUNT = 1 | 1 << 32
+"""What an instruction that works on lanes adds to the wave's count."""
 
 
 @dataclass
@@ -95,25 +87,31 @@ def find_blocks(code: Code, entry: int) -> dict[int, BasicBlock]:
                 break
             pc = following
     blocks: dict[int, BasicBlock] = {}
-    for leader in sorted(leaders):
-        if leader in seen:
-            blocks[leader] = _block(leader, leaders, seen)
-    return blocks
+    todo = sorted(leaders, reverse=True)
+    while todo:
+        leader = todo.pop()
+        if leader in seen and leader not in blocks:
+            block = blocks[leader] = _block(leader, leaders, seen)
+            if len(block.instructions) == LONGEST_BLOCK:
+                todo += block.successors
+    return dict(sorted(blocks.items()))
 
 
 def _block(start: int, leaders: set[int], seen: dict[int, MachineInstruction]) -> BasicBlock:
+    """The block from `start` on; where it is cut, the next instruction becomes a leader."""
     block, pc = BasicBlock(start), start
-    while pc in seen:
+    while True:
         instruction = seen[pc]
         block.instructions.append((pc, instruction))
         kind, following = _flow(instruction), pc + instruction.size
-        if kind in ("branch", "always"):
-            block.successors.append(_target(instruction, pc))
-        if kind not in ("always", "end"):
-            block.successors.append(following)
-        if kind or following in leaders:
+        long = len(block.instructions) == LONGEST_BLOCK
+        if kind or long or following in leaders or following not in seen:
             break
         pc = following
+    if kind in ("branch", "always"):
+        block.successors.append(_target(instruction, pc))
+    if kind not in ("always", "end"):
+        block.successors.append(following)
     return block
 
 
@@ -187,6 +185,13 @@ def find_full(blocks: dict[int, BasicBlock], entry: int, *, entry_full: bool) ->
         block.full = known.get(start, set())
 
 
+def _loads_a_pair(instruction: MachineInstruction) -> bool:
+    """Whether it loads two words that lie side by side."""
+    if instruction.row.name != "ds_load_2addr_b32":
+        return False
+    return instruction.get("offset1") == instruction.get("offset0") + 1
+
+
 class KernelLifter:
     """Writes the function."""
 
@@ -195,7 +200,7 @@ class KernelLifter:
     ) -> None:
         self.code, self.entry, self.facts, self.flushed = code, entry, facts, flushed
         self.module = module
-        self.f: Function = module.function("kernel", [(ptr, "state")], i64, linkage="internal")
+        self.f: Function = module.function("kernel", [(ptr, "state")], i64)
         self.machine = LiftMachine(self.f, facts, Helpers(module, facts.wave), flushed)
         self.machine.entry = entry
         self.execution = Execution(self.machine, facts)
@@ -229,9 +234,10 @@ class KernelLifter:
         full = set(block.full)
         count = 0
         for pc, instruction in block.instructions:
-            count += 1
+            count += VECTOR_COUNT if instruction.format in VECTOR_FORMATS else 1
             outcome = self._lift_one(pc, instruction)
             if outcome is None:
+                count -= VECTOR_COUNT if instruction.format in VECTOR_FORMATS else 1
                 self._leave(block, pc, instruction, count)
                 return
             for part in instruction.parts or (instruction,):
@@ -270,8 +276,11 @@ class KernelLifter:
         """None where the instruction is left to the interpreter."""
         saved = self.machine.snapshot()
         self.machine.pc = pc - self.entry
+        self.machine.pair = PAIR_AHEAD if _loads_a_pair(instruction) else None
         try:
             return self.execution.execute(instruction, pc)
+        except NotInNative:
+            raise
         except NotInEngine as error:
             name = f"{instruction.name}: {error}"
             self.not_lifted[name] = self.not_lifted.get(name, 0) + 1
@@ -282,7 +291,7 @@ class KernelLifter:
         self, block: BasicBlock, pc: int, instruction: MachineInstruction, count: int
     ) -> None:
         """Return before the instruction, to be interpreted; the rest is a block of its own."""
-        self._count(count - 1)
+        self._count(count)
         self.machine.flush()
         self._exit(Exit.INTERPRET, pc)
         position = [at for at, _ in block.instructions].index(pc)

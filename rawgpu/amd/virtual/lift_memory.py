@@ -1,9 +1,11 @@
 """Helpers of lifted code, as LLVM functions: loads and stores of a wave's lanes.
 
 Each tests at run time for the shapes that are common, lanes at consecutive addresses and all lanes
-at one, and does the rest by gather and scatter. There are three kinds: "near" has a host pointer
+at one; first for all lanes, then for each sixteen of them, since waves are often laid out in rows.
+The rest is done by gather and scatter. There are three kinds: "near" has a host pointer
 and 32-bit offsets, "far" has 64-bit GPU addresses checked against the window, "lds" has 32-bit
-offsets of which those beyond the bound read 0 and write nothing. A helper is written when first
+offsets of which those beyond the bound read 0 and write nothing; "words" is the same for two
+accesses of one word, side by side, each with its own bound. A helper is written when first
 asked for.
 """
 
@@ -14,6 +16,8 @@ from rawgpu.compiler_bridge.types import Type, i1, i8, i32, i64, ptr, vector
 from rawgpu.virtual.lift import integer
 
 VOID = Type("void", 0)
+CHUNK = 16
+"""Lanes that are looked at together where those of the whole wave have no common shape."""
 
 
 class Helpers:
@@ -68,7 +72,15 @@ class Helpers:
         name = f"load_{kind}{size}{'_signed' if signed else ''}{'_masked' if masked else ''}"
         if name not in self._made:
             self._made.add(name)
-            _Access(self, name, kind, size, masked).load(signed)
+            _Access(self, name, kind, size, masked, self.lanes).load(signed)
+        return name
+
+    def load_chunk(self, kind: str, size: int, masked: bool, signed: bool) -> str:
+        """The same for `CHUNK` lanes; the result's rows are as far apart as a wave's."""
+        name = f"part_{kind}{size}{'_signed' if signed else ''}{'_masked' if masked else ''}"
+        if name not in self._made:
+            self._made.add(name)
+            _Access(self, name, kind, size, masked, CHUNK).load(signed)
         return name
 
     def store(self, kind: str, size: int, masked: bool) -> str:
@@ -76,16 +88,19 @@ class Helpers:
         name = f"store_{kind}{size}{'_masked' if masked else ''}"
         if name not in self._made:
             self._made.add(name)
-            _Access(self, name, kind, size, masked).store()
+            _Access(self, name, kind, size, masked, self.lanes).store()
         return name
 
 
 class _Access:
     """Writes one helper."""
 
-    def __init__(self, helpers: Helpers, name: str, kind: str, size: int, masked: bool) -> None:
+    def __init__(
+        self, helpers: Helpers, name: str, kind: str, size: int, masked: bool, lanes: int
+    ) -> None:
         self.h, self.name, self.kind, self.size, self.masked = helpers, name, kind, size, masked
-        self.n = helpers.lanes
+        self.n = lanes
+        self.row, self.bools, self.mask_type = vector(i32, lanes), vector(i1, lanes), integer(lanes)
         self.count = max(1, size // 4)
         self.element = i32 if size >= 4 else integer(8 * size)
         self.wide = kind == "far"
@@ -94,14 +109,12 @@ class _Access:
     def _begin(self, extra: list[tuple[Type, str]]) -> None:
         params: list[tuple[Type, str]] = [(ptr, "base"), (self.index, "lanes"), (i64, "bound")]
         if self.masked:
-            params.append((self.h.mask_type, "mask"))
+            params.append((self.mask_type, "mask"))
         self.f = f = self.h.module.function(self.name, [*params, *extra], linkage="internal")
         self.base, self.lanes, self.bound = f.args[:3]
         self.rest = f.args[3 + self.masked :]
-        self.bits = f.args[3] if self.masked else f.const(self.h.mask_type, -1)
-        self.mask = (
-            f.bitcast(self.bits, self.h.bools) if self.masked else f.const(self.h.bools, True)
-        )
+        self.bits = f.args[3] if self.masked else f.const(self.mask_type, -1)
+        self.mask = f.bitcast(self.bits, self.bools) if self.masked else f.const(self.bools, True)
         self._first()
 
     def _first(self) -> None:
@@ -122,8 +135,8 @@ class _Access:
         """Whether `test` holds in all lanes that are on."""
         f = self.f
         if self.masked:
-            test = f.or_(test, f.xor(self.mask, f.const(self.h.bools, True)))
-        whole = f.bitcast(test, self.h.mask_type)
+            test = f.or_(test, f.xor(self.mask, f.const(self.bools, True)))
+        whole = f.bitcast(test, self.mask_type)
         return f.icmp("eq", whole, f.const(whole.type, -1))
 
     def _inside(self, index: Value, reach: int) -> Value:
@@ -167,13 +180,20 @@ class _Access:
         wide = index if index.type.bits == 64 else self.f.cast("zext", index, i64)
         return self.f.gep(self.base, wide, i8, inbounds=False)
 
+    def _reaches(self, size: int) -> Value:
+        """Which lanes have so many bytes within the bound."""
+        f = self.f
+        wide = f.cast("zext", self.lanes, vector(i64, self.n))
+        end = f.add(wide, f.const(wide.type, size))
+        return f.icmp("ule", end, f.splat(self.bound, self.n))
+
     def _lane_pointers(self) -> tuple[Value, Value]:
         """Pointers of all lanes, and which of them may be used."""
         f, mask = self.f, self.mask
         wide = self.lanes
         if not self.wide:
             wide = f.cast("zext", self.lanes, vector(i64, self.n))
-        if self.kind != "near":
+        if self.kind in ("far", "lds"):
             end = f.add(wide, f.const(wide.type, self.size))
             inside = f.icmp("ule", end, f.splat(self.bound, self.n))
             if self.kind == "lds":
@@ -197,21 +217,123 @@ class _Access:
             self._give(i, f.splat(self._extended(word), self.n))
         f.br(done)
         f.at(scattered)
+        if self.n > CHUNK:
+            self._load_chunks()
+        elif self.count == 4:
+            self._load_by_lane()
+        else:
+            self._gather_words()
+        f.br(done)
+        f.at(done)
+        f.ret()
+
+    def _gather_words(self) -> None:
+        f = self.f
         pointers, mask = self._lane_pointers()
+        if self.kind == "words":
+            for i in range(self.count):
+                own = f.and_(mask, self._reaches(4 * i + 4))
+                at = f.gep(pointers, 4 * i, i8)
+                self._give(i, self.h._gather(f, self.row, at, own))
+            return
+        if self.count == 2:
+            wide = self.h._gather(f, vector(i64, self.n), pointers, mask)
+            self._give(0, f.cast("trunc", wide, self.row))
+            high = f.lshr(wide, f.const(wide.type, 32))
+            self._give(1, f.cast("trunc", high, self.row))
+            return
         for i in range(self.count):
             at = f.gep(pointers, 4 * i, i8) if i else pointers
             row = self.h._gather(f, vector(self.element, self.n), at, mask)
             self._give(i, self._extended(row))
-        f.br(done)
-        f.at(done)
-        f.ret()
+
+    def _load_chunks(self) -> None:
+        """Sixteen lanes at a time: they may be in a row, or at one address, among themselves."""
+        f = self.f
+        if self.masked:
+            self._load_each_chunk()
+            return
+        apart, level, after = f.block("apart"), f.block("level"), f.block("after")
+        firsts = [lane // CHUNK * CHUNK for lane in range(self.n)]
+        same = self._all(f.icmp("eq", self.lanes, f.shuffle(self.lanes, self.lanes, firsts)))
+        heads = [f.extract(self.lanes, first) for first in range(0, self.n, CHUNK)]
+        for head in heads:
+            same = f.and_(same, self._inside(head, self.size))
+        f.condbr(same, level, apart)
+        f.at(level)
+        for number, head in enumerate(heads):
+            at = self._at(head)
+            for i in range(self.count):
+                word = f.load(self.element, f.gep(at, 4 * i, i8), align=1)
+                row = f.splat(self._extended(word), CHUNK)
+                self._give(i, row, CHUNK * number)
+        f.br(after)
+        f.at(apart)
+        self._load_each_chunk()
+        f.br(after)
+        f.at(after)
+
+    def _load_each_chunk(self) -> None:
+        f = self.f
+        name = self.h.load_chunk(self.kind, self.size, self.masked, self.signed)
+        for first in range(0, self.n, CHUNK):
+            lanes = f.shuffle(self.lanes, self.lanes, range(first, first + CHUNK))
+            masked = []
+            if self.masked:
+                moved = f.lshr(self.bits, f.const(self.bits.type, first))
+                masked = [f.cast("trunc", moved, integer(CHUNK))]
+            result = f.gep(self.rest[0], 4 * first, i8)
+            f.call(name, VOID, [self.base, lanes, self.bound, *masked, result])
+
+    def _load_by_lane(self) -> None:
+        """Four words of each of sixteen lanes: a load for each lane, then turned into rows."""
+        f, quad = self.f, vector(i32, 4)
+        index, inside = self.lanes, None
+        if self.masked:  # a lane that is off goes where the first one goes that is on
+            index = f.select(self.mask, index, f.splat(self.one, self.n))
+        wide = index if self.wide else f.cast("zext", index, vector(i64, self.n))
+        if self.kind != "near":
+            end = f.add(wide, f.const(wide.type, self.size))
+            inside = f.icmp("ule", end, f.splat(self.bound, self.n))
+            wide = f.select(inside, wide, f.const(wide.type, 0))
+        quads = []
+        for lane in range(self.n):
+            at = f.gep(self.base, f.extract(wide, lane), i8, inbounds=False)
+            quads.append(f.load(quad, at, align=1))
+        columns = [self._column(quads, first) for first in range(4)]
+        for i, row in enumerate(self._transposed(columns)):
+            if self.kind == "lds":
+                assert inside is not None
+                row = f.select(inside, row, f.const(row.type, 0))
+            self._give(i, row)
+
+    def _column(self, quads: list[Value], first: int) -> Value:
+        """The words of lanes `first`, `first` + 4 …, one lane's after another's."""
+        f = self.f
+        low = f.shuffle(quads[first], quads[first + 4], range(8))
+        high = f.shuffle(quads[first + 8], quads[first + 12], range(8))
+        return f.shuffle(low, high, range(16))
+
+    def _transposed(self, columns: list[Value]) -> list[Value]:
+        """Four blocks of 4 x 4 words turned, side by side."""
+        f = self.f
+
+        def pairs(a: Value, b: Value, pattern: tuple[int, ...]) -> Value:
+            return f.shuffle(a, b, [4 * (i // 4) + pattern[i % 4] for i in range(16)])
+
+        low, high = (0, 16, 1, 17), (2, 18, 3, 19)
+        even, odd = (0, 1, 16, 17), (2, 3, 18, 19)
+        a, b = (pairs(columns[i], columns[i + 1], low) for i in (0, 2))
+        c, d = (pairs(columns[i], columns[i + 1], high) for i in (0, 2))
+        return [pairs(a, b, even), pairs(a, b, odd), pairs(c, d, even), pairs(c, d, odd)]
 
     def _extended(self, value: Value) -> Value:
         word = "sext" if self.signed else "zext"
         return self.f.cast(word, value, value.type.like(i32))
 
-    def _give(self, number: int, row: Value) -> None:
-        at = self.f.gep(self.rest[0], number * self.n * 4, i8)
+    def _give(self, number: int, row: Value, lane: int = 0) -> None:
+        """Part of the result: word `number` of the lanes from `lane` on."""
+        at = self.f.gep(self.rest[0], 4 * (number * self.h.lanes + lane), i8)
         self.f.store(row, at, align=64)
 
     def _load_straight(self) -> None:
@@ -237,7 +359,7 @@ class _Access:
         return self.f.shuffle(mask, mask, lanes)
 
     def store(self) -> None:
-        self._begin([(self.h.row, f"row{i}") for i in range(self.count)])
+        self._begin([(self.row, f"row{i}") for i in range(self.count)])
         f = self.f
         self.rows = [self._narrowed(row) for row in self.rest]
         straight, single, scattered, done = self._branches()
@@ -283,7 +405,7 @@ class _Access:
         f, n = self.f, self.n
         rows = list(self.rows)
         if len(rows) == 3:
-            rows.append(f.undef(self.h.row))
+            rows.append(f.undef(self.row))
         low = f.shuffle(rows[0], rows[1], range(2 * n))
         if self.count == 2:
             order = [i // 2 + n * (i % 2) for i in range(2 * n)]

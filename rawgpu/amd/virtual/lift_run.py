@@ -1,338 +1,440 @@
-"""Runs dispatches as native code: finds or makes the lifted kernel, calls it, finishes the rest.
+"""Runs dispatches as native code, and interprets in between what native code leaves.
 
-Lifted kernels are kept by their code's bytes, in memory and on disk. Native code is called inside
-the fault net; a fault there is a GPU page fault.
+Native code is called inside the fault net; a fault there is a GPU page fault. What a launch needs
+of memory for itself, registers of waves and LDS, is kept and used again (`Workplace`).
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rawgpu.amd.spec.waves import wave_traits
-from rawgpu.amd.virtual.dispatch import Access, Dispatch, GpuMemory, Pause, Running, Services
-from rawgpu.amd.virtual.lift_groups import CONTROL, DUMMY, TRAP_X, TRAP_YZ, groups_ir
-from rawgpu.amd.virtual.lift_kernel import Exit, KernelLifter, find_blocks
-from rawgpu.amd.virtual.wave import (
-    COUNTERS,
-    Wave,
-    group_numbers,
-    interpret_dispatch,
-    run_group,
+from rawgpu.amd.virtual.dispatch import (
+    Access,
+    Dispatch,
+    GpuMemory,
+    Live,
+    Pause,
+    Running,
+    Services,
+    WaveHalted,
 )
+from rawgpu.amd.virtual.lift_groups import (
+    AT_BARRIER,
+    CONTROL,
+    DUMMY,
+    ENDED,
+    POISON_STEP_BYTES,
+    TRAP_X,
+    TRAP_YZ,
+    VARIANT,
+    Exit,
+    group_loop,
+)
+from rawgpu.amd.virtual.lift_library import LIBRARY, Lifted
+from rawgpu.amd.virtual.wave import COUNTERS, Wave, group_numbers, interpret_dispatch
 from rawgpu.amd.virtual.wave_code import Code
-from rawgpu.amd.virtual.wave_interpret import flushed_widths
-from rawgpu.amd.virtual.wave_operands import Facts
 from rawgpu.amd.virtual.wave_state import (
+    POISONED_SCALARS,
+    SAMPLE_WORDS,
+    SAMPLES,
+    VECTOR_OFFSET,
     WaveState,
     Word,
-    begin_wave,
+    aligned_bytes,
     facts_of,
     item_ids,
-    place_of,
-    poison,
+    poison_at,
+    poison_block,
+    poisoned_rows,
+    registers_of,
+    state_bytes,
+    words_of,
 )
-from rawgpu.compiler_bridge.cache import cache
-from rawgpu.compiler_bridge.llvm import compile_in_process, host_target
-from rawgpu.compiler_bridge.text import Module
-from rawgpu.native import system
 from rawgpu.native.code import native_code
-from rawgpu.native.image import Image
 from rawgpu.native.threads import thread_context
 from rawgpu.virtual.interpret import quiet
-from rawgpu.virtual.meaning import NotInEngine
 
 FUEL = 200_000
-SMALL = 300
-"""Static instructions times waves up to which a first launch without loops is interpreted."""
+"""Back edges in a slice."""
+INTERPRETED_FUEL = 1000
+"""What an interpreted instruction counts for."""
 FAULT_WRITE = 2
 """Bit of x86's page fault error code."""
 FAULTED = 255
 """What `launch` gives for a fault."""
-PLAN_VERSION = 3
+LDS_SLACK = 64
+ALL_ONES = (1 << 64) - 1
+NO_SAMPLES = memoryview(bytes(24 * SAMPLES)).cast("L")
+W = CONTROL.word
 
 
-@dataclass
-class Lifted:
-    """A lifted kernel, and the code it came from: (first byte, bytes) relative to the entry."""
-
-    low: int
-    data: bytes
-    launch: Any
-    image: Image
-    not_lifted: dict[str, int]
-    count: int
+def _address(array: Any) -> int:
+    return int(array.ctypes.data)
 
 
-@functools.cache
-def _guard() -> Any:
-    return system.ffi.cast("void *", native_code().image.address("guarded_call"))
+# What depends on the shape of a launch alone.
 
 
-def lift_text(code: Code, entry: int, facts: Facts, mode: int, *, entry_full: bool) -> KernelLifter:
-    """The kernel as LLVM IR; the text is `str` of the lifter's module with the group loop."""
-    module = Module()
-    lifter = KernelLifter(module, code, entry, facts, flushed_widths(mode))
-    lifter.lift(entry_full=entry_full)
-    module.append(groups_ir())
-    return lifter
+@dataclass(frozen=True)
+class Shape:
+    """A control block filled in as far as it is the same for all launches of a shape."""
+
+    words: Any
+    kept: tuple[Any, ...]
+    """Arrays that `words` points to."""
 
 
-class Library:
-    """The lifted kernels of this process."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], list[Lifted]] = {}
-        self._refused: set[tuple[object, ...]] = set()
-
-    def find(
-        self, code: Code, dispatch: Dispatch, facts: Facts, *, entry_full: bool
-    ) -> Lifted | None:
-        """The kernel for this launch; None where it is not worth it or cannot be done."""
-        entry, mode = dispatch.entry_va, dispatch.float_mode
-        start = code.bytes_at(entry, 64)
-        key = (facts, mode, entry_full, start)
-        for lifted in self._known.get(key, ()):
-            if code.bytes_at(entry + lifted.low, len(lifted.data)) == lifted.data:
-                return lifted
-        blocks = find_blocks(code, entry)
-        count = sum(len(block.instructions) for block in blocks.values())
-        loops = any(s <= block.start for block in blocks.values() for s in block.successors)
-        waves = len(group_numbers(dispatch)) * dispatch.waves_per_group
-        if not loops and count * waves <= SMALL:
-            return None
-        low = min(blocks)
-        last = max(pc + i.size for block in blocks.values() for pc, i in block.instructions)
-        data = code.bytes_at(low, last - low)
-        whole = (*key, data)
-        if whole in self._refused:
-            return None
-        try:
-            made = self._make(code, entry, facts, mode, entry_full, low - entry, data)
-        except NotInEngine as error:
-            self._refused.add(whole)
-            _count_refusal(str(error))
-            return None
-        made.count = count
-        self._known.setdefault(key, []).append(made)
-        return made
-
-    def _make(
-        self, code: Code, entry: int, facts: Facts, mode: int, full: bool, low: int, data: bytes
-    ) -> Lifted:
-        host = host_target()
-        parts = (PLAN_VERSION, facts, mode, full, low, hashlib.sha256(data).hexdigest(), host)
-        not_lifted: dict[str, int] = {}
-
-        def build() -> bytes:
-            lifter = lift_text(code, entry, facts, mode, entry_full=full)
-            not_lifted.update(lifter.not_lifted)
-            return compile_in_process(str(lifter.module), host, passes="none", level=2)
-
-        image = Image(cache().get_or_build("plan", f"lifted {parts!r}", build))
-        for name in not_lifted:
-            _count_refusal(name)
-        call = system.ffi.cast("uint64_t (*)(void *, void *)", image.address("launch"))
-        return Lifted(low, data, call, image, not_lifted, 0)
+@functools.lru_cache(maxsize=1024)
+def _variant(
+    size: tuple[int, int, int], lanes: int, ids: int, *, packed: bool
+) -> tuple[Any, int, tuple[Any, ...]]:
+    """A `VARIANT` record, the bytes of a wave's rows, and arrays to keep."""
+    rows, masks = item_ids(size, lanes, ids, packed=packed)
+    exec_masks = np.array(masks, np.uint64)
+    record = np.zeros(VARIANT.words, np.uint64)
+    record[VARIANT.word["waves"]] = len(masks)
+    record[VARIANT.word["masks"]] = _address(exec_masks)
+    record[VARIANT.word["rows"]] = _address(rows)
+    return record, rows[0].nbytes, (rows, exec_masks)
 
 
-LIBRARY = Library()
+def _shape_of(dispatch: Dispatch) -> Shape:
+    d = dispatch
+    return _shape(
+        d.generation, d.wave_size, d.groups, d.start, d.group_size, d.partial, d.item_ids,
+        len(d.user_sgprs), d.group_id_sgprs, d.group_info_sgpr, d.scratch_enabled,
+    )  # fmt: skip
 
 
-def _count_refusal(name: str) -> None:
-    if COUNTERS.not_lifted is None:
-        COUNTERS.not_lifted = {}
-    COUNTERS.not_lifted[name] = COUNTERS.not_lifted.get(name, 0) + 1
+@functools.lru_cache(maxsize=1024)
+def _shape(
+    generation: str,
+    lanes: int,
+    groups: tuple[int, int, int],
+    start: tuple[int, int, int],
+    size: tuple[int, int, int],
+    partial: tuple[int, int, int],
+    ids: int,
+    users: int,
+    group_ids: tuple[bool, bool, bool],
+    info: bool,
+    scratch: bool,
+) -> Shape:
+    traits = wave_traits(generation)
+    table, kept, row_bytes = np.zeros(8, np.uint64), [], 0
+    for which in range(8):
+        own = tuple(
+            p if p and which >> axis & 1 else full
+            for axis, (full, p) in enumerate(zip(size, partial, strict=True))
+        )
+        record, row_bytes, arrays = _variant(
+            (own[0], own[1], own[2]), lanes, ids, packed=traits.packed_ids
+        )
+        table[which] = _address(record)
+        kept += [record, arrays]
+    places, at = [], users
+    for wanted in group_ids:
+        given = wanted and not traits.ids_in_traps
+        places.append(4 * at if given else DUMMY)
+        at += given
+    if traits.ids_in_traps:
+        places = [TRAP_X, TRAP_YZ, DUMMY]
+    place_info = DUMMY
+    if info:
+        place_info, at = 4 * at, at + 1
+    wants_offset = scratch and not traits.architected_scratch
+    last = [count - 1 if part else ALL_ONES for count, part in zip(groups, partial, strict=True)]
+    words = np.zeros(CONTROL.words, np.uint64)
+    fields = {
+        "stride": state_bytes(lanes), "count_x": groups[0], "count_y": groups[1],
+        "start_x": start[0], "start_y": start[1], "start_z": start[2],
+        "last_x": last[0], "last_y": last[1], "last_z": last[2],
+        "variants": _address(table), "row_count": row_bytes, "user_count": 4 * users,
+        "place_x": places[0], "place_y": places[1], "place_z": places[2],
+        "place_info": place_info, "place_offset": 4 * at if wants_offset else DUMMY,
+        "traps": traits.ids_in_traps, "poison_scalars": 4 * POISONED_SCALARS,
+        "accumulators_at": VECTOR_OFFSET + 256 * 4 * lanes,
+    }  # fmt: skip
+    for name, value in fields.items():
+        words[W[name]] = value
+    return Shape(words, (table, *kept))
+
+
+# What launches use in turns.
+
+
+class Workplace:
+    """Registers for the waves of a group, LDS and a control block; one launch has it at a time."""
+
+    def __init__(self, lanes: int, waves: int, lds_bytes: int) -> None:
+        self.lanes, self.waves, self.lds_bytes = lanes, waves, lds_bytes
+        stride = state_bytes(lanes)
+        self.block = aligned_bytes(stride * waves)
+        self.states = [
+            WaveState(lanes, self.block[i * stride : (i + 1) * stride]) for i in range(waves)
+        ]
+        self.lds = aligned_bytes(lds_bytes + LDS_SLACK)
+        self.lds_address = _address(self.lds)
+        self._status = np.zeros(waves, np.uint64)
+        self.status = words_of(self._status)
+        self._control = np.zeros(CONTROL.words, np.uint64)
+        self.words, self.control = self._control, words_of(self._control)
+        self.address, self.status_address = _address(self._control), _address(self._status)
+        self._users = np.zeros(32, np.uint32)
+        self.users: Any = self._users
+        self.users_address = _address(self._users)
+        self.ready_for: tuple[int, ...] = ()
+
+    def prepare(self, memory: GpuMemory, dispatch: Dispatch) -> None:
+        """Words of the states that stay the same while a dispatch runs."""
+        wanted = (memory.delta, memory.limit, dispatch.lds_bytes, dispatch.entry_va)
+        if wanted == self.ready_for:
+            return
+        for state in self.states:
+            state.put(Word.DELTA, memory.delta)
+            state.put(Word.LIMIT, memory.limit)
+            state.put(Word.LDS, self.lds_address)
+            state.put(Word.LDS_BYTES, dispatch.lds_bytes)
+            state.put(Word.CODE, dispatch.entry_va)
+        self.ready_for = wanted
+
+
+_places: weakref.WeakKeyDictionary[GpuMemory, list[Workplace]] = weakref.WeakKeyDictionary()
+"""Those that no launch has, by GPU and process: what one leaves in registers another may see."""
+LDS_ROOM = 64 << 10
+
+
+def take_workplace(memory: GpuMemory, dispatch: Dispatch) -> Workplace:
+    """A workplace large enough for the dispatch; `give_back` it."""
+    lanes, waves, lds = dispatch.wave_size, dispatch.waves_per_group, dispatch.lds_bytes
+    free = _places.get(memory)
+    if free is None:
+        free = _places[memory] = []
+    for at, place in enumerate(free):
+        if place.lanes == lanes and place.waves >= waves and place.lds_bytes >= lds:
+            return free.pop(at)
+    return Workplace(lanes, max(waves, 8), max(lds, LDS_ROOM))
+
+
+def give_back(memory: GpuMemory, place: Workplace) -> None:
+    free = _places.get(memory)
+    if free is not None:
+        free.insert(0, place)
+        del free[4:]
 
 
 def lifted_dispatch(dispatch: Dispatch, memory: GpuMemory, services: Services) -> Running:
     """Execute all waves, natively where that is worth it."""
-    facts = facts_of(dispatch)
-    code = Code(facts.family, facts.wave, memory)
-    whole = not any(dispatch.partial) and dispatch.items % facts.wave == 0
-    lifted = LIBRARY.find(code, dispatch, facts, entry_full=whole)
-    if lifted is None or dispatch.float_mode & 15:
+    if not group_numbers(dispatch):
+        return
+    lifted = None
+    if not dispatch.float_mode & 15:  # neither engine models directed rounding; one says so
+        lifted = LIBRARY.find(dispatch, memory)
+    if lifted is None:
         yield from interpret_dispatch(dispatch, memory, services)
         return
     COUNTERS.dispatches_lifted += 1
-    runner = NativeRunner(lifted, code, facts, dispatch, memory, services)
-    if dispatch.waves_per_group == 1 and not any(dispatch.partial):
-        yield from runner.run_single_waves()
-    else:
-        yield from runner.run_groups()
+    runner = NativeRunner(lifted, dispatch, memory, services)
+    yield from runner.run()
+    runner.close()  # not where a wave halted: it keeps its registers
+
+
+@dataclass(eq=False)
+class LiveWave:
+    """A wave between two runs of native code."""
+
+    dispatch: Dispatch
+    state: WaveState
+
+    @property
+    def place(self) -> int:
+        return self.dispatch.entry_va + self.state.get(Word.PC) & ALL_ONES
+
+    def registers(self) -> tuple[int, bytes, bytes]:
+        return registers_of(self.state, self.dispatch)
 
 
 class NativeRunner:
     """One dispatch being run natively."""
 
     def __init__(
-        self,
-        lifted: Lifted,
-        code: Code,
-        facts: Facts,
-        dispatch: Dispatch,
-        memory: GpuMemory,
-        services: Services,
+        self, lifted: Lifted, dispatch: Dispatch, memory: GpuMemory, services: Services
     ) -> None:
-        self.lifted, self.code, self.facts = lifted, code, facts
-        self.dispatch, self.memory, self.services = dispatch, memory, services
-        self.lds = np.zeros(dispatch.lds_bytes + 64, np.uint8)
-        if memory.strict:
-            self.lds[:] = np.frombuffer(services.chance.bytes(len(self.lds)), np.uint8)
-        self.control = np.zeros(CONTROL.words, np.uint64)
+        self.lifted, self.dispatch = lifted, dispatch
+        self.memory, self.services = memory, services
+        self.place = take_workplace(memory, dispatch)
+        self._waves: dict[int, Wave] = {}
+        self._code: Code | None = None
+        self._begin()
 
-    def _state(self) -> WaveState:
-        state = WaveState(self.facts.wave)
+    def close(self) -> None:
+        """Let others have the workplace."""
+        give_back(self.memory, self.place)
+
+    def _begin(self) -> None:
+        place, d = self.place, self.dispatch
+        place.prepare(self.memory, d)
+        shape = _shape_of(d)
+        place.words[:] = shape.words
+        self._shape = shape
+        numbers, control = group_numbers(d), place.control
+        place.users[: len(d.user_sgprs)] = d.user_sgprs
+        control[W["kernel"]] = self.lifted.address
+        control[W["states"]] = place.block.ctypes.data
+        control[W["status"]] = place.status_address
+        control[W["fuel"]] = FUEL
+        control[W["random"]] = self.services.chance.word()
+        control[W["next"]], control[W["end"]] = numbers.start, numbers.stop
+        control[W["step"]] = numbers.step
+        control[W["users"]] = place.users_address
+        control[W["mode"]] = d.float_mode
+        control[W["slots"]] = max(1, d.scratch_waves)
+        control[W["scratch"]], control[W["wave_bytes"]] = d.scratch_base, d.scratch_wave_bytes
+        control[W["most_waves"]] = d.waves_per_group
         if self.memory.strict:
-            poison(state, self.dispatch, self.services)
-        state.put(Word.DELTA, self.memory.delta)
-        state.put(Word.LIMIT, self.memory.limit)
-        state.put(Word.LDS, self.lds.ctypes.data)
-        state.put(Word.LDS_BYTES, self.dispatch.lds_bytes)
-        state.put(Word.CODE, self.dispatch.entry_va)
-        return state
+            self._poison()
 
-    def _set(self, **fields: int) -> None:
-        for name, value in fields.items():
-            self.control[CONTROL.word[name]] = value & ((1 << 64) - 1)
+    def _poison(self) -> None:
+        place, d, control = self.place, self.dispatch, self.place.control
+        block, at = poison_block(), poison_at(self.services)
+        plain, others = poisoned_rows(d)
+        control[W["poison"]] = _address(block) + at
+        control[W["poison_vectors"]] = plain * 4 * d.wave_size
+        control[W["poison_accumulators"]] = others * 4 * d.wave_size
+        if d.lds_bytes:
+            place.lds[: d.lds_bytes] = block[at : at + d.lds_bytes]
 
-    def _call(self, state: WaveState, fuel: int) -> Exit:
-        """Run native code. Raises GpuPageFault."""
-        self.memory.native_begins()
-        code, context = native_code(), thread_context()
-        code.fault_net.ensure_installed()
-        state.put(Word.FUEL, fuel)
-        before = state.get(Word.COUNT)
-        record = context.record
-        record.job = self.control.ctypes.data
-        found = int(self.lifted.launch(record, _guard()))
-        COUNTERS.lifted += state.get(Word.COUNT) - before
+    def run(self) -> Running:
+        """Raises GpuPageFault."""
+        control = self.place.control
+        while True:
+            why = self.call()
+            if why is Exit.END:
+                return
+            if why is Exit.INTERPRET:
+                if self._interpret_live() == "sleep":
+                    yield from self._pause(Pause.WAITING)
+                if control[W["fuel"]] < 1 << 63:  # not negative
+                    continue
+            control[W["fuel"]] = FUEL
+            yield from self._pause(Pause.SLICE)
+
+    def _pause(self, why: Pause) -> Running:
+        """Give way; who asks meanwhile sees the waves."""
+        mine = self._live()
+        self.services.live += mine
+        yield why
+        for wave in mine:
+            self.services.live.remove(wave)
+
+    def _interpret_live(self) -> str:
+        """As `interpret`; if the wave halts, the waves are live for ever."""
+        try:
+            return self.interpret()
+        except WaveHalted:
+            self.services.live += self._live()
+            raise
+
+    def _live(self) -> list[Live]:
+        """The waves of the group that is under way, and not at their ends."""
+        place, control = self.place, self.place.control
+        if not control[W["running"]]:
+            return []
+        return [
+            LiveWave(self.dispatch, place.states[index])
+            for index in range(control[W["waves"]])
+            if place.status[index] != ENDED
+        ]
+
+    def call(self) -> Exit:
+        """Run native code until it leaves. Raises GpuPageFault."""
+        place, memory = self.place, self.memory
+        strict = memory.strict and not self.lifted.works_on_caches
+        if strict:
+            place.states[0].words[SAMPLE_WORDS] = NO_SAMPLES
+            memory.native.enter()
+        else:
+            memory.native_begins()
+        native_code().fault_net.ensure_installed()
+        record, loop = thread_context().record, group_loop()
+        record.job = place.address
+        found = int(loop.launch(record, loop.guard))
+        if strict:
+            self._leave()
+        control = place.control
+        COUNTERS.lifted += control[W["executed"]]
+        COUNTERS.lifted_vectors += control[W["vectors"]]
+        control[W["executed"]] = control[W["vectors"]] = 0
         if found == FAULTED:
-            raise self._fault(state, record)
-        return Exit(found)
+            raise self._fault(record)
+        return EXITS[found]
 
-    def _fault(self, state: WaveState, record: Any) -> Exception:
+    def _leave(self) -> None:
+        """Tell the caches what the first wave accessed."""
+        words = self.place.states[0].words[SAMPLE_WORDS].tolist()
+        scalar, loads, stores = (
+            [va for va in words[at : at + SAMPLES] if va] for at in (0, SAMPLES, 2 * SAMPLES)
+        )
+        low = (1 << 56) - 1
+        self.memory.native.leave(scalar, loads, [(va & low, (va >> 56) + 1) for va in stores])
+
+    def _fault(self, record: Any) -> Exception:
+        state = self.place.states[self.place.control[W["current"]]]
         write = bool(int(record.error) & FAULT_WRITE)
         fault = self.memory.fault_at(int(record.address), Access.WRITE if write else Access.READ)
-        fault.pc = self.dispatch.entry_va + state.get(Word.FAULT_PC)
+        fault.pc = self.dispatch.entry_va + state.get(Word.FAULT_PC) & ALL_ONES
         fault.kernel_va = self.dispatch.kernel_va
         return fault
 
-    # Groups of one wave: all in one call.
+    def begin_alone(self, fill: Callable[[WaveState], None]) -> WaveState:
+        """For tests: a group of one wave under way, whose registers `fill` sets; its state."""
+        control = self.place.control
+        control[W["next"]] = control[W["end"]] = control[W["at"]] = self.place.status[0] = 0
+        control[W["running"]] = control[W["waves"]] = control[W["direction"]] = 1
+        fill(self.place.states[0])
+        return self.place.states[0]
 
-    def run_single_waves(self) -> Running:
-        dispatch, state = self.dispatch, self._state()
-        numbers = group_numbers(dispatch)
-        machine = wave_traits(dispatch.generation)
-        users = np.array(dispatch.user_sgprs or (0,), np.uint32)
-        rows, mask = item_ids(dispatch, place_of(dispatch, 0), 0)
-        if machine.packed_ids:
-            rows = rows[0] | rows[1] << 10 | rows[2] << 20
-            if dispatch.item_ids < 2:
-                rows &= 0xFFFFF
-        else:
-            rows = rows[: dispatch.item_ids + 1]
-        rows = np.ascontiguousarray(rows)
-        places = self._id_places(machine.ids_in_traps)
-        first = place_of(dispatch, 0)
-        begin_wave(state, dispatch, first, 0, 0)  # what is the same in all groups
-        self._set(
-            state=state.address, groups=1, next=numbers.start, end=numbers.stop,
-            step=numbers.step, count_x=dispatch.groups[0], count_y=dispatch.groups[1],
-            start_x=dispatch.start[0], start_y=dispatch.start[1], start_z=dispatch.start[2],
-            users=users.ctypes.data, user_count=4 * len(dispatch.user_sgprs),
-            place_x=places[0], place_y=places[1], place_z=places[2],
-            traps=machine.ids_in_traps, rows=rows.ctypes.data, row_count=rows.nbytes,
-            exec=mask, mode=dispatch.float_mode, slots=max(1, dispatch.scratch_waves),
-            scratch=dispatch.scratch_base, wave_bytes=dispatch.scratch_wave_bytes,
-        )  # fmt: skip
-        while True:
-            why = self._call(state, FUEL)
-            if why is Exit.END:
-                return
-            if why is not Exit.GROUPS:
-                self._set(groups=0)
-                yield from self._finish_wave(state, why)
-                self._set(groups=1)
-                done = int(self.control[CONTROL.word["next"]]) + numbers.step
-                self._set(next=done)
-                if done >= numbers.stop:
-                    return
-            yield Pause.SLICE
+    # What native code leaves to the interpreter.
 
-    def _id_places(self, traps: bool) -> list[int]:
-        if traps:
-            return [TRAP_X, TRAP_YZ, DUMMY]
-        at, places = len(self.dispatch.user_sgprs), []
-        for wanted in self.dispatch.group_id_sgprs:
-            places.append(4 * at if wanted else DUMMY)
-            at += wanted
-        return places
+    def interpret(self) -> str:
+        """Execute one instruction of the wave that left native code; the outcome's kind."""
+        place, control = self.place, self.place.control
+        index = control[W["current"]]
+        state, wave = place.states[index], self._wave(index)
+        wave.pc = self.dispatch.entry_va + state.get(Word.PC) & ALL_ONES
+        wave.machine.take_mode(state.get(Word.MODE))
+        with quiet():
+            kind = wave.step().kind
+        state.put(Word.PC, wave.pc - self.dispatch.entry_va)
+        if kind == "end":
+            place.status[index] = ENDED
+        elif kind in ("barrier", "barrier_wait"):
+            place.status[index] = AT_BARRIER
+        if kind in ("end", "barrier", "barrier_wait", "sleep"):
+            control[W["at"]] += 1
+        control[W["fuel"]] = control[W["fuel"]] - INTERPRETED_FUEL & ALL_ONES
+        return kind
 
-    def _wave(self, state: WaveState) -> Wave:
-        lds = self.lds[: self.dispatch.lds_bytes]
-        return Wave(state, self.code, lds, self.facts, self.dispatch, self.memory, self.services)
-
-    def _finish_wave(self, state: WaveState, why: Exit) -> Running:
-        """Go on with a wave that native code left, until it ends; barriers are alone here."""
-        wave = MixedWave(self, state, self._wave(state))
-        wave.left = why
-        while (kind := wave.run(1)) != "end":
-            if kind == "slice":
-                yield Pause.SLICE
-            elif kind == "sleep":
-                yield Pause.WAITING
-
-    # Groups of several waves: in turns.
-
-    def run_groups(self) -> Running:
-        dispatch, facts = self.dispatch, self.facts
-        states = [self._state() for _ in range(dispatch.waves_per_group)]
-        self._set(groups=0)
-        for number in group_numbers(dispatch):
-            place = place_of(dispatch, number)
-            waves: list[Any] = []
-            for index in range(-(-place.items // facts.wave)):
-                slot = (number * len(states) + index) % max(1, dispatch.scratch_waves)
-                begin_wave(states[index], dispatch, place, index, slot)
-                waves.append(MixedWave(self, states[index], self._wave(states[index])))
-            yield from run_group(waves, self.services, quiet_end=True)
-        yield Pause.SLICE
+    def _wave(self, index: int) -> Wave:
+        found = self._waves.get(index)
+        if found is None:
+            facts = facts_of(self.dispatch)
+            if self._code is None:
+                self._code = Code(facts.family, facts.wave, self.memory)
+            place, d = self.place, self.dispatch
+            found = self._waves[index] = Wave(
+                place.states[index], self._code, place.lds[: d.lds_bytes], facts, d, self.memory,
+                self.services,
+            )  # fmt: skip
+        return found
 
 
-class MixedWave:
-    """A wave that runs natively, and in the interpreter where it must."""
-
-    def __init__(self, runner: NativeRunner, state: WaveState, wave: Wave) -> None:
-        self.runner, self.state, self.wave = runner, state, wave
-        self.left: Exit | None = None
-
-    def run(self, limit: int) -> str:
-        """As `Wave.run`; a slice is a load of fuel."""
-        entry = self.runner.dispatch.entry_va
-        for _ in range(64):
-            why, self.left = self.left, None
-            if why is None:
-                self.runner._set(state=self.state.address)
-                why = self.runner._call(self.state, FUEL)
-            if why is Exit.END:
-                return "end"
-            if why is Exit.SLICE:
-                return "slice"
-            if why is Exit.BARRIER:
-                return "barrier"
-            if why is Exit.JUMP:
-                continue
-            self.wave.pc = entry + self.state.get(Word.PC)
-            with quiet():
-                outcome = self.wave.step()
-            self.state.put(Word.PC, self.wave.pc - entry)
-            if outcome.kind in ("end", "barrier", "sleep"):
-                return outcome.kind
-            if outcome.kind == "barrier_wait":
-                return "barrier"
-        return "slice"
+EXITS = tuple(Exit)
+assert POISON_STEP_BYTES % 64 == 0

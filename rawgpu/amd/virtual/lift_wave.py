@@ -6,15 +6,30 @@ go on at the start of any block. Loads and stores of lanes call helpers (`lift_m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawgpu.amd.virtual.lift_memory import Helpers
 from rawgpu.amd.virtual.wave_operands import Address, Facts
-from rawgpu.amd.virtual.wave_state import EXEC, VECTOR_OFFSET, Word
+from rawgpu.amd.virtual.wave_state import (
+    EXEC,
+    LOAD_SAMPLES,
+    SAMPLES,
+    SCALAR_SAMPLES,
+    STORE_SAMPLES,
+    VECTOR_OFFSET,
+    Word,
+)
 from rawgpu.compiler_bridge.text import Function, Value
 from rawgpu.compiler_bridge.types import Type, i1, i8, i32, i64, ptr, vector
 from rawgpu.virtual.lift import LlvmLanes, integer
-from rawgpu.virtual.meaning import NotInEngine, Typed
+from rawgpu.virtual.meaning import NotInEngine, NotInNative, Typed
+
+PAIR_AHEAD = Value(i32, "pair ahead")
+DEALLOC_VGPRS = 3
+"""The message with which a wave of RDNA 3 and later gives up its vector registers."""
+REPLAY_BIT = 25
+"""Of MODE on gfx1250: how faults are retried. Nothing that a wave can see."""
 
 
 class LiftMachine:
@@ -27,12 +42,17 @@ class LiftMachine:
         self.lanes = facts.wave
         self.ops = LlvmLanes(function, facts.wave)
         self.flushed_widths = flushed
+        self.arithmetic = self.ops  # other rounding, and FP16_OVFL, are not for native code
+        self.saturates_small = False
         self.row = vector(i32, facts.wave)
         self.mask_type = integer(facts.wave)
         self.state = function.args[0]
         self.exec_full = False
         self.pc = 0
         self.entry = 0
+        self.pair: Value | None = None
+        """For an instruction that loads two words side by side: `PAIR_AHEAD`, then the second."""
+        self._sites = 0
         self.begin_block()
 
     # Blocks.
@@ -164,6 +184,11 @@ class LiftMachine:
     def pick(self, value: Value, lanes: list[int]) -> Value:
         return self.f.shuffle(value, value, lanes)
 
+    def on_rows(
+        self, function: Callable[..., Sequence[Value]], groups: Sequence[Sequence[Value]]
+    ) -> list[Value]:
+        raise NotInEngine("a function of NumPy arrays")
+
     def constant_mask(self, lanes: list[bool]) -> Value:
         return self.f.const_vector(i1, lanes)
 
@@ -189,6 +214,22 @@ class LiftMachine:
         """Which instruction it was, should this access fault."""
         offset = self.f.const(i64, self.pc)
         self.f.store(offset, self._at(Word.FAULT_PC), volatile=True)
+
+    def _sample(self, where: int, va: Value, size: int = 1) -> None:
+        """Note an address that is accessed: strict caches want some of each launch."""
+        self._sites += 1
+        if where == STORE_SAMPLES:
+            va = self.f.or_(va, self.f.const(i64, (size - 1) << 56))
+        self.f.store(va, self._at(where + 8 * (self._sites % SAMPLES)))
+
+    def _sample_lanes(self, where: int, address: Address, size: int) -> None:
+        if not self.exec_full or address.space != "global":
+            return
+        f = self.f
+        va = self.first(address.lanes)
+        if address.base is not None:
+            va = f.add(address.base, f.cast("zext", va, i64))
+        self._sample(where, f.add(va, f.const(i64, address.offset)), min(size, 4))
 
     def _safe_base(self, base: Value, reach: int) -> Value:
         """A GPU address as a host pointer; one beyond the window as the window's start."""
@@ -240,14 +281,28 @@ class LiftMachine:
         return [] if self.exec_full else [self.exec_bits()]
 
     def load(self, address: Address, bits: int, *, signed: bool) -> list[Value]:
+        if self.pair is not None and address.space == "lds":
+            first, self.pair = self.pair, None
+            return self._load_pair(address) if first is PAIR_AHEAD else [first]
+        return self._load(address, bits, signed=signed)
+
+    def _load_pair(self, address: Address) -> list[Value]:
+        """Two words side by side in one access: this one, and the next that is asked for."""
+        low, self.pair = self._load(address, 64, signed=False, kind="words")
+        return [low]
+
+    def _load(
+        self, address: Address, bits: int, *, signed: bool, kind: str | None = None
+    ) -> list[Value]:
         if address.space == "flat":
             raise NotInEngine("flat memory")
         self._note_pc()
+        self._sample_lanes(LOAD_SAMPLES, address, bits // 8)
         words: list[Value] = []
-        for kind, base, lanes, bound, size in self._places(address, bits // 8):
+        for own, base, lanes, bound, size in self._places(address, bits // 8):
             masked = self._mask_argument()
             count = max(1, size // 4)
-            name = self.helpers.load(kind, size, bool(masked), signed and size < 4)
+            name = self.helpers.load(kind or own, size, bool(masked), signed and size < 4)
             space = self.helpers.room(self.f, count)
             self.f.call(name, Type("void", 0), [base, lanes, bound, *masked, space])
             words += (
@@ -264,6 +319,7 @@ class LiftMachine:
         if address.space == "flat":
             raise NotInEngine("flat memory")
         self._note_pc()
+        self._sample_lanes(STORE_SAMPLES, address, bits // 8)
         places = self._places(address, bits // 8)
         for number, (kind, base, lanes, bound, size) in enumerate(places):
             count = max(1, size // 4)
@@ -279,6 +335,7 @@ class LiftMachine:
         start = f.add(address.base, f.const(i64, address.offset))
         if bits >= 32:
             start = f.and_(start, f.const(i64, -4))
+        self._sample(SCALAR_SAMPLES, start)
         base = self._safe_base(start, 1 << 12)
         if bits < 32:
             narrow = f.load(integer(bits), base, align=1)
@@ -298,7 +355,7 @@ class LiftMachine:
         """Denormals of float32 and of the others; rounding other than to nearest is not done."""
         if field == 0:
             if value & 15:
-                raise NotInEngine("a rounding mode")
+                raise NotInNative("a rounding mode")
             return
         widths = set(self.flushed_widths) - {16, 32, 64}
         if value & 3 != 3:
@@ -310,7 +367,16 @@ class LiftMachine:
         self.put_word(Word.MODE, self.f.or_(old, self.f.const(i64, value << 4)))
 
     def set_mode_bits(self, offset: int, count: int, value: Value) -> None:
-        raise NotInEngine("s_setreg")
+        if (offset, count) == (REPLAY_BIT, 1):
+            return
+        if not value.text.isdigit() or offset < 4 or offset + count > 8:
+            raise NotInNative("s_setreg of MODE")
+        shift, ones = offset - 4, (1 << count) - 1
+        denormals = (0 if 32 in self.flushed_widths else 3) | (
+            0 if 64 in self.flushed_widths else 12
+        )
+        new = denormals & ~(ones << shift) | (int(value.text) & ones) << shift
+        self.set_mode(4, 4, new)
 
     def hardware_register(self, number: int) -> Value:
         if number in (20, 21):
@@ -323,4 +389,6 @@ class LiftMachine:
         raise NotInEngine("clock")
 
     def message(self, kind: int) -> Value:
+        if kind == DEALLOC_VGPRS and self.facts.message_returns:  # nobody sees that it did
+            return self.f.const(i32, 0)
         raise NotInEngine("message")

@@ -102,32 +102,46 @@ class Machine:
         self._poison = self._turns.bytes(POISON_BYTES)
         self._leap_ns = LEAP_NS
         self._inside = False
+        self.one_thread = not self.threaded
+        """Whether the CPU stands still while the GPUs run; else writes through a BAR can be lost
+        between comparing a page and giving it to memory, so they are no longer held back."""
+        self._threads = {thread.ident for thread in threading.enumerate()}
         self._thread = threading.Thread(target=self._work, name="virtual AMD GPUs", daemon=True)
         if self.threaded:
             self._thread.start()
 
     # Time and steps.
 
+    def _has_company(self) -> bool:
+        """Whether a thread began after this machine did, which may write while it looks."""
+        return any(
+            thread.ident not in self._threads and not thread.name.startswith("rawgpu-")
+            for thread in threading.enumerate()
+        )
+
     def run(self, steps: int) -> bool:
         """Let the GPUs take up to so many steps; False if nothing could move."""
         if self._inside:
             return False  # the GPU itself asked: a runner that reads time, say
         self._inside = True
-        bars = [bar for gpu in self.gpus for bar in gpu.bars]
         try:
-            for bar in bars:
-                bar.sync_in()
+            if self.one_thread and self._has_company():
+                self.one_thread = False
+                for gpu in self.gpus:
+                    gpu.bars.share()
+            for gpu in self.gpus:
+                gpu.bars.sync_in()
             self._look_at_mmio()
             return self._run(steps)
         finally:
             self._inside = False
-            for bar in bars:
-                bar.sync_out()
+            for gpu in self.gpus:
+                gpu.bars.sync_out()
 
     def _run(self, steps: int) -> bool:
         queues = [queue for gpu in self.gpus for queue in gpu.queues if queue.dead is None]
         moved = False
-        choices, waiting = list(queues), False
+        choices, waiting = [q for q in queues if not q.idle], False
         for _ in range(steps):
             if not choices:
                 choices = [q for q in queues if q.dead is None and q.wake()]
@@ -137,12 +151,12 @@ class Machine:
                     break
                 moved = True
                 continue
-            queue = self._order.pick(choices)
+            queue = choices[0] if len(choices) == 1 else self._order.pick(choices)
             if self._step(queue):
                 moved = True
                 if waiting or queue.dead is not None:
                     waiting = False
-                    choices = [q for q in queues if q.dead is None]
+                    choices = [q for q in queues if not q.idle]
             else:
                 waiting = True
                 choices.remove(queue)
@@ -161,7 +175,8 @@ class Machine:
         if moved:
             self.steps += 1
             self.clock.advance(STEP_NS)
-            self.interrupts.deliver()
+            if self.interrupts.pending:
+                self.interrupts.deliver()
         return moved
 
     def pause(self) -> None:
@@ -172,6 +187,10 @@ class Machine:
             return
         if self.run(PAUSE_STEPS):
             self._leap_ns = LEAP_NS
+            return
+        if not self.one_thread:  # what moves next may be another thread: give it the time
+            self.changed.wait(REST_S)
+            self.clock.advance(int(REST_S * 1e9))
             return
         self.clock.advance(self._leap_ns)
         self._leap_ns = min(2 * self._leap_ns, LONGEST_LEAP_NS)
@@ -359,6 +378,9 @@ def _board(name: str, options: dict[str, Any]) -> Board:
         board = dataclasses.replace(board, large_bar=False)
     if options.get("sdma", True) is False:
         board = dataclasses.replace(board, sdma_engines=0, sdma_xgmi_engines=0)
+    if options.get("partitioned", False):  # "CPX" mode: an XCC of the package is a GPU
+        units, arrays = board.compute_units // board.xccs, board.arrays // board.xccs
+        board = dataclasses.replace(board, xccs=1, compute_units=units, arrays=arrays)
     return board
 
 

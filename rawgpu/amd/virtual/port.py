@@ -51,8 +51,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 FIRST_FD = 1 << 20
 DOORBELL_STEPS = 8
 """At most so many steps run inside a doorbell store."""
-INTERRUPTS = 10_000
-"""How often a call that was interrupted is made again."""
+INTERRUPTS, AGAINS = 10_000, 100
+"""How often a request that was interrupted, or told to try again, is made again: as on a host."""
 
 
 def _alone(call: F) -> F:
@@ -178,16 +178,9 @@ class Port:
         file = self.files.get(fd)
         if file is None:
             raise refused(request, errno.EBADF)
-        name = root_of(type(request)).__name__
-        for _ in range(INTERRUPTS):
-            refusal = self.machine.faults.refuse(name)
-            if refusal == errno.EINTR:
-                continue
-            if refusal:
-                raise refused(request, refusal, why="a planted fault")
-            break
-        else:
-            raise refused(request, errno.EINTR)
+        refusal = self._planted(root_of(type(request)).__name__)
+        if refusal:
+            raise refused(request, refusal, why="a planted fault")
         try:
             if isinstance(file, KfdFile):
                 if isinstance(request, kfd.CreateProcess):
@@ -198,6 +191,18 @@ class Port:
         except KernelError as error:
             raise refused(request, error.errno, why=error.why) from None
         raise refused(request, errno.ENOTTY)
+
+    def _planted(self, name: str) -> int:
+        """The errno that a planted fault leaves when the call was made again as often as it may."""
+        again = 0
+        refusal = 0
+        for _ in range(INTERRUPTS):
+            refusal = self.machine.faults.refuse(name)
+            if refusal == errno.EAGAIN and again < AGAINS:
+                again += 1
+            elif refusal != errno.EINTR:
+                break
+        return refusal
 
     def _create_context(self, file: KfdFile) -> None:
         """Give a descriptor a context of its own, as if another process had opened it."""
@@ -315,8 +320,7 @@ class Port:
         """Whether the CPU's writes to this VRAM are held back until a flush."""
         held = sum(bar.size_bytes for bar in file.gpu.bars)
         fits = held + size_bytes <= MODELLED_BYTES
-        stepped = not self.machine.threaded  # else the CPU writes while pages are compared
-        return self.machine.strict and stepped and fits and available()
+        return self.machine.strict and self.machine.one_thread and fits and available()
 
     @_alone
     def munmap(self, address: int, size_bytes: int) -> None:
@@ -328,6 +332,7 @@ class Port:
             unmap_host(address, size_bytes)
         except OSError as error:
             raise refused(call, error.errno or errno.EINVAL) from None
+        size_bytes = page_up(size_bytes)
         self._forget(address, size_bytes)
         for start in [a for a in self.reserved if address <= a < address + size_bytes]:
             del self.reserved[start]
@@ -358,7 +363,8 @@ class Port:
     def store_doorbell(self, address: int, value: int, bits: int = 64) -> None:
         poke(address, struct.pack("<Q" if bits == 64 else "<I", value))
         if not self.machine.threaded:
-            self.machine.run(self._chance.below(DOORBELL_STEPS))
+            with self.machine.changed:  # another thread may be running the GPUs
+                self.machine.run(self._chance.below(DOORBELL_STEPS))
 
     @_alone
     def pause(self) -> None:

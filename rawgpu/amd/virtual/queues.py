@@ -12,10 +12,18 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from rawgpu.amd.virtual.dispatch import Client, Misuse, Pause, Running, WaveHalted
+from rawgpu.amd.virtual.dispatch import (
+    Client,
+    Dispatch,
+    Misuse,
+    Pause,
+    Running,
+    Services,
+    WaveHalted,
+)
 from rawgpu.ioctl.kfd import QueueType
 from rawgpu.virtual.faults import Strike
-from rawgpu.virtual.memory import peek, poke
+from rawgpu.virtual.memory import ffi, poke
 
 if TYPE_CHECKING:
     from rawgpu.amd.virtual.gpu import Gpu
@@ -29,6 +37,8 @@ Steps: TypeAlias = Generator[Pause, None, None]
 NEVER_RUNG = 0xFFFF_FFFF_FFFF_FFFF
 """What a fresh doorbell slot holds, so that ringing it with 0 is seen."""
 LAZIEST_STEPS = 96
+EVERY_XCC = -1
+"""In place of an XCC's number: an event behind the jobs of all."""
 SDMA_TYPES = (QueueType.SDMA, QueueType.SDMA_XGMI, QueueType.SDMA_BY_ENG_ID)
 
 
@@ -106,12 +116,21 @@ class Queue:
     fetched: bytes = b""
     """What was read of the ring from `rptr` on."""
     cu_mask: tuple[int, ...] = ()
+    saved: tuple[int, int] = (0, 0)
+    """Bytes of control stack and of waves that were written when it was last stopped."""
+    services: Services | None = None
+    """Of its waves, once there are any."""
+    dispatches: dict[tuple[object, ...], list[Dispatch]] = field(default_factory=dict)
+    """AQL: what launches came to, by all that they say."""
+
+    def __post_init__(self) -> None:
+        self._bell = ffi.cast("uint64_t *", self.doorbell)
 
     # Doorbell and pointers.
 
     def look_at_doorbell(self) -> None:
         """Take a new value, if the process rang."""
-        value = struct.unpack("<Q", peek(self.doorbell, 8))[0]
+        value = self._bell[0]
         if value == self.rung:
             return
         self.rung = value
@@ -190,11 +209,17 @@ class Queue:
         """Whether there is work that is not done."""
         return bool(self.jobs) or self.rptr != self.wptr
 
+    @property
+    def idle(self) -> bool:
+        """Whether a step cannot do anything: nothing is left and nobody rang."""
+        done = self.rptr == self.wptr and not self.jobs and self._bell[0] == self.rung
+        return done or self.dead is not None
+
     def add_dispatch(self, waves: Running, xcc: int) -> None:
         self.jobs.append(Job(xcc, waves=waves, delay=self._laziness()))
 
     def add_event(self, event: Callable[[], None], xcc: int) -> None:
-        """`event` happens once every job before it is done."""
+        """`event` happens once every job of its XCC, or of all, before it is done."""
         self.jobs.append(Job(xcc, event=event))
 
     def dispatches_done(self, xcc: int | None = None) -> bool:
@@ -210,25 +235,34 @@ class Queue:
         if self.lag:
             self.lag -= 1
             return False
+        if not self.jobs:
+            return self._step_front()
         choices: list[Job | None] = [None, *self._ready()]
-        if len(choices) > 1:
-            choices = self.chance.shuffled(choices)
-        return any(self._step_one(choice) for choice in choices)
+        while choices:
+            choice = choices.pop(self.chance.below(len(choices)) if len(choices) > 1 else 0)
+            if self._step_front() if choice is None else self._step_job(choice):
+                return True
+        return False
 
     def _ready(self) -> list[Job]:
+        """Jobs that can take a step: dispatches, and events with no job before them."""
         ready = []
         seen: set[int] = set()
         for job in self.jobs:
             if job.delay:
                 job.delay -= 1
-            elif (job.waves is not None or job.xcc not in seen) and not job.stuck:
+            elif job.waves is not None:
+                if not job.stuck:
+                    ready.append(job)
+            elif not seen if job.xcc == EVERY_XCC else job.xcc not in seen:
                 ready.append(job)
             seen.add(job.xcc)
         return ready
 
-    def _step_one(self, job: Job | None) -> bool:
-        if job is None:
-            return self.front is not None and next(self.front) is Pause.SLICE
+    def _step_front(self) -> bool:
+        return self.front is not None and next(self.front) is Pause.SLICE
+
+    def _step_job(self, job: Job) -> bool:
         if job.event is not None:
             self.jobs.remove(job)
             job.event()

@@ -13,6 +13,7 @@ import numpy as np
 
 from rawgpu.amd.virtual.caches import CODE_BYTES, LINE_BYTES, Caches
 from rawgpu.amd.virtual.dispatch import Access, Addresses, Bytes, Client, GpuPageFault
+from rawgpu.amd.virtual.native_caches import NativeCaches
 from rawgpu.virtual.memory import Mapping, Window, ffi, peek, poke
 
 CACHED_CLIENTS = (Client.SCALAR, Client.VECTOR)
@@ -33,6 +34,7 @@ class GpuView:
         self.strict = strict
         self.sdma_updates_l2 = sdma_updates_l2
         self.caches = Caches()
+        self.native = NativeCaches(self)
         self.family: list[GpuView] = [self] if first is None else first.family
         """The views of all XCCs: one address space, caches of their own."""
         self._last: Mapping | None = None
@@ -121,6 +123,8 @@ class GpuView:
             cache = self.caches.scalar if client is Client.SCALAR else self.caches.vector
             return self._read_lines(va, size_bytes, lambda line: self._first(cache, line, client))
         if client is Client.COMMAND:
+            if not self.caches.held:
+                return self._read_memory(va, size_bytes, client)
             return self._read_lines(
                 va,
                 size_bytes,
@@ -238,15 +242,15 @@ class GpuView:
 
     def native_begins(self) -> None:
         """Native code works on memory itself: nothing may be held back or kept."""
-        if self.caches.l2 or self.caches.vector or self.caches.scalar:
+        caches = self.caches
+        if caches.l2 or caches.l2_pages or caches.vector or caches.scalar:
             self.write_back()
-            self.caches.l2.clear()
-            self.caches.vector.clear()
-            self.caches.scalar.clear()
+            caches.clear_data()
 
     def write_back(self) -> None:
         """Give memory all that L2 holds back."""
-        self.caches.write_back(self._write_back_piece)
+        if self.caches.held:
+            self.caches.write_back(self._write_back_piece)
 
     def invalidate(
         self, *, code: bool = False, scalar: bool = False, vector: bool = False, l2: bool = False
@@ -274,8 +278,14 @@ class GpuView:
         if whole is None:
             if not self.strict:
                 return peek(mapping.host(page), CODE_BYTES)
-            lines = range(page, page + CODE_BYTES, LINE_BYTES)
-            whole = b"".join(self._l2(line, Client.CODE) for line in lines)
+            if mapping.cached:
+                whole = self.caches.code_page(
+                    page,
+                    self._line_fetcher(Client.CODE),
+                    lambda page: self._read_memory(page, CODE_BYTES, Client.CODE),
+                )
+            else:
+                whole = peek(mapping.host(page), CODE_BYTES)
             self.caches.code[page] = whole
         return whole
 

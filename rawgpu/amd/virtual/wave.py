@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,12 +28,15 @@ from rawgpu.amd.virtual.wave_code import Code
 from rawgpu.amd.virtual.wave_execute import Execution, Outcome
 from rawgpu.amd.virtual.wave_interpret import InterpreterMachine
 from rawgpu.amd.virtual.wave_operands import Facts
+from rawgpu.amd.virtual.wave_special import INDEX_MODE_BIT, indexed
 from rawgpu.amd.virtual.wave_state import (
     WaveState,
+    Word,
     begin_wave,
     facts_of,
     place_of,
     poison,
+    registers_of,
 )
 from rawgpu.virtual.interpret import quiet
 from rawgpu.virtual.meaning import NotInEngine
@@ -49,17 +52,13 @@ class Counters:
 
     interpreted: int = 0
     lifted: int = 0
+    lifted_vectors: int = 0
+    """Of `lifted` those that work on lanes: vector arithmetic, and memory accesses of vectors."""
     dispatches_lifted: int = 0
     not_lifted: dict[str, int] | None = None
 
 
 COUNTERS = Counters()
-
-
-class Runnable(Protocol):
-    """What takes turns: a wave, interpreted or mixed."""
-
-    def run(self, limit: int) -> str: ...
 
 
 class Wave:
@@ -82,9 +81,18 @@ class Wave:
         self.pc = dispatch.entry_va
         self.signalled = False
 
+    @property
+    def place(self) -> int:
+        return self.pc
+
+    def registers(self) -> tuple[int, bytes, bytes]:
+        return registers_of(self.state, self.dispatch)
+
     def step(self) -> Outcome:
         """Execute one instruction."""
         instruction = self.code.at(self.pc)
+        if self.state.get(Word.MODE) >> INDEX_MODE_BIT & 1:
+            instruction = indexed(instruction, int(self.state.s[self.execution.facts.m0]))
         get = instruction.get
         self.machine.past_first_level = any(get(name) for name in CACHED)
         try:
@@ -149,8 +157,6 @@ def group_numbers(dispatch: Dispatch) -> range:
 def interpret_dispatch(dispatch: Dispatch, memory: GpuMemory, services: Services) -> Running:
     """Execute all waves in the interpreter."""
     facts = facts_of(dispatch)
-    if dispatch.float_mode & 15:
-        raise NotModelled(f"{dispatch.generation}: rounding mode {dispatch.float_mode & 15:#x}")
     code = Code(facts.family, facts.wave, memory)
     lds = np.zeros(dispatch.lds_bytes, np.uint8)
     states = [WaveState(facts.wave) for _ in range(dispatch.waves_per_group)]
@@ -168,18 +174,17 @@ def interpret_dispatch(dispatch: Dispatch, memory: GpuMemory, services: Services
         yield from run_group(waves, services)
 
 
-def run_group(
-    waves: Sequence[Runnable], services: Services, *, quiet_end: bool = False
-) -> Generator[Pause, None, None]:
+def run_group(waves: Sequence[Wave], services: Services) -> Generator[Pause, None, None]:
     """Waves in turns until all have ended; at a barrier each waits for all that still live."""
     live = list(waves)
-    waiting: list[Runnable] = []
+    waiting: list[Wave] = []
+    services.live += live  # one that halts stays there
     while live:
         index = services.chance.below(len(live)) if len(live) > 1 else 0
         wave = live[index]
         kind = wave.run(SLICE_INSTRUCTIONS)
         if kind == "end":
-            live.pop(index)
+            services.live.remove(live.pop(index))
         elif kind == "barrier":
             waiting.append(live.pop(index))
         elif kind == "sleep":
@@ -188,5 +193,4 @@ def run_group(
             live, waiting = waiting, []
         if kind == "slice":
             yield Pause.SLICE
-    if not quiet_end:
-        yield Pause.SLICE
+    yield Pause.SLICE

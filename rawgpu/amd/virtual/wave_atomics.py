@@ -49,6 +49,7 @@ _PLAIN: dict[str, Callable[[int, int], int]] = {
     "rsub": lambda old, v: v - old,
     "sub_clamp": lambda old, v: max(old - v, 0),
     "cond_sub": lambda old, v: old - v if old >= v else old,
+    "cond_swap": lambda old, v: v & 0x7FFFFFFF if v >> 31 & 1 else old,
     "and": lambda old, v: old & v,
     "or": lambda old, v: old | v,
     "xor": lambda old, v: old ^ v,

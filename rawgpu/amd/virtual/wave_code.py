@@ -36,6 +36,10 @@ class Code:
             page = self._pages[va] = self.memory.code(va, PAGE_BYTES)
         return page
 
+    def fetched_pages(self) -> list[tuple[int, bytes]]:
+        """Addresses and contents of the pages that were looked at."""
+        return list(self._pages.items())
+
     def bytes_at(self, va: int, size_bytes: int) -> bytes:
         """`size_bytes` of code, or fewer where the mapping ends."""
         page = va & -PAGE_BYTES

@@ -15,7 +15,7 @@ from typing import Any
 
 from rawgpu.amd.spec.isa.machine import MachineInstruction
 from rawgpu.amd.virtual.wave_operands import VECTOR_FORMATS, Facts, Machine
-from rawgpu.amd.virtual.wave_words import WaveWords
+from rawgpu.amd.virtual.wave_products import MatrixWords
 from rawgpu.describe.semantics import Statement, parse
 from rawgpu.virtual.meaning import NotInEngine, Raw, Typed
 
@@ -39,7 +39,7 @@ class Outcome:
     argument: Any = None
 
 
-class Execution(WaveWords):
+class Execution(MatrixWords):
     """Executes decoded instructions on a machine."""
 
     def __init__(self, machine: Machine, facts: Facts) -> None:
@@ -82,6 +82,8 @@ class Execution(WaveWords):
         self.saturate = bool(instruction.get("clamp"))
         self.half_mode = None
         self.flush = self.machine.flushed_widths
+        self.arithmetic = self.machine.arithmetic
+        self.saturates_small = self.machine.saturates_small
 
     # Results.
 
@@ -140,6 +142,8 @@ class Execution(WaveWords):
         if self.instruction.kind == "sdwa" and role == "d":
             value = self._sdwa_result(index, value, operand.bits)
             self.machine.write_v(index, self.as_bits(value, 32), mask)
+        elif operand.bits == 8 and self._has_op_sel():
+            self._write_byte(index, self.instruction.get("op_sel") >> 2, value, mask)
         elif operand.bits == 16:
             self._write_half(index, operand.half or 0, self.finished(value), mask)
         else:
@@ -158,6 +162,12 @@ class Execution(WaveWords):
         if half:
             new = self.ops.binary("shl", 32, new, self.ops.const("u", 32, 16))
         self.machine.write_v(index, self.ops.binary("or", 32, old, new), mask)
+
+    def _write_byte(self, index: int, byte: int, value: Typed, mask: Raw) -> None:
+        old = Typed("u", 32, self.machine.read_v(index))
+        places = (Typed("n", 0, 8 * byte), Typed("n", 0, 8))
+        new = self.word_insert(old, self.view("u", 32, value), *places)
+        self.machine.write_v(index, new.raw, mask)
 
     def _has_op_sel(self) -> bool:
         return "op_sel" in self.instruction.form.encoding.pieces

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from rawgpu.amd.virtual.dispatch import Client, Dispatch, GpuMemory, Services
 from rawgpu.amd.virtual.wave_memory import WaveMemory
-from rawgpu.amd.virtual.wave_operands import Facts
+from rawgpu.amd.virtual.wave_operands import Address, Facts
 from rawgpu.amd.virtual.wave_state import EXEC, WaveState, Word
+from rawgpu.virtual.directed import DirectedLanes
 from rawgpu.virtual.interpret import NumpyLanes
 from rawgpu.virtual.meaning import NotInEngine, Raw
 
@@ -24,6 +27,17 @@ def flushed_widths(mode: int) -> frozenset[int]:
     if mode >> 6 & 3 != 3:
         out |= {16, 64}
     return frozenset(out)
+
+
+@cache
+def rounding_lanes(single: int, others: int) -> NumpyLanes:
+    """Arithmetic that rounds float32 and the other widths in these directions."""
+    if not single and not others:
+        return LANES
+    return DirectedLanes({16: others, 32: single, 64: others})
+
+
+FP16_OVERFLOW_BIT = 23
 
 
 class InterpreterMachine(WaveMemory):
@@ -42,7 +56,7 @@ class InterpreterMachine(WaveMemory):
         self.ops = LANES
         self.services = services
         self._lane_ids = np.arange(state.lanes, dtype=np.uint32)
-        self.flushed_widths = flushed_widths(state.get(Word.MODE))
+        self.take_mode(state.get(Word.MODE))
 
     def read_s(self, index: int) -> Raw:
         return self.state.s[index : index + 1].copy()
@@ -99,6 +113,12 @@ class InterpreterMachine(WaveMemory):
     def pick(self, value: Raw, lanes: list[int]) -> Raw:
         return value[lanes]
 
+    def on_rows(
+        self, function: Callable[..., Sequence[Raw]], groups: Sequence[Sequence[Raw]]
+    ) -> list[Raw]:
+        empty = np.zeros((0, self.state.lanes), np.uint32)
+        return list(function(*(np.stack(rows) if rows else empty for rows in groups)))
+
     def constant_mask(self, lanes: list[bool]) -> Raw:
         return np.array(lanes)
 
@@ -114,6 +134,18 @@ class InterpreterMachine(WaveMemory):
         bits = self.state.exec_bits
         return np.array([(bits & -bits).bit_length() - 1 if bits else 0], np.uint32)
 
+    # What only an interpreter can ask for: numbers.
+
+    def number(self, value: Raw) -> int:
+        """A scalar as a Python integer."""
+        return int(value[0])
+
+    def store_scalar(self, address: Address, words: Sequence[Raw]) -> None:
+        va = int(address.base[0]) + address.offset & ~3
+        self.memory.write(
+            va, b"".join(int(w[0]).to_bytes(4, "little") for w in words), Client.SCALAR
+        )
+
     # The rest of the machine.
 
     def program_counter(self, pc: int) -> Raw:
@@ -125,10 +157,13 @@ class InterpreterMachine(WaveMemory):
     def set_mode_bits(self, offset: int, count: int, value: Raw) -> None:
         ones = (1 << count) - 1
         mode = self.state.get(Word.MODE) & ~(ones << offset) | (int(value[0]) & ones) << offset
-        if mode & 15:
-            raise NotInEngine(f"rounding mode {mode & 15:#x}")
         self.state.put(Word.MODE, mode)
+        self.take_mode(mode)
+
+    def take_mode(self, mode: int) -> None:
         self.flushed_widths = flushed_widths(mode)
+        self.arithmetic = rounding_lanes(mode & 3, mode >> 2 & 3)
+        self.saturates_small = bool(mode >> FP16_OVERFLOW_BIT & 1)
 
     def hardware_register(self, number: int) -> Raw:
         if number == 1:

@@ -241,34 +241,67 @@ class WaveMemory:
 
     def atomic(self, address: Address, what: str, values: list[Typed]) -> Typed:
         active = self._active()
-        kind, bits = (
-            (str(values[1].raw), 32) if what == "add_packed" else (values[0].kind, values[0].bits)
-        )
+        kind, bits, operands = self._atomic_operands(what, values)
+        spread = [np.broadcast_to(raw, (self.state.lanes,)) for raw in operands]
+        old = np.zeros(self.state.lanes, np.uint32 if bits == 32 else np.uint64)
+        where = self._atomic_places(address, active, bits)
+        for lane, place in zip(active.tolist(), where, strict=True):
+            if place is not None:
+                arguments = [int(raw[lane]) for raw in spread]
+                old[lane] = self._change(*place, bits, what, kind, arguments)
+        return Typed("u", bits, old)
+
+    def _atomic_operands(self, what: str, values: list[Typed]) -> tuple[str, int, list[Any]]:
+        """Kind and width of the operation, and its operands as unsigned integers."""
+        packed = what == "add_packed"
+        kind, bits = (str(values[1].raw), 32) if packed else (values[0].kind, values[0].bits)
         operands = [value.raw for value in values if value.kind != "text"]
         if values[0].kind == "f":
             operands = [raw.view(np.uint32 if bits == 32 else np.uint64) for raw in operands]
-        spread = [np.broadcast_to(raw, (self.state.lanes,)) for raw in operands]
-        old = np.zeros(self.state.lanes, np.uint32 if bits == 32 else np.uint64)
-        where = self._atomic_places(address, active)
-        for lane, (space, va) in zip(active.tolist(), where, strict=True):
-            arguments = [int(raw[lane]) for raw in spread]
-            before = self._change(space, va, bits, what, kind, arguments)
-            old[lane] = before
-        return Typed("u", bits, old)
+        return kind, bits, operands
 
-    def _atomic_places(self, address: Address, active: Any) -> list[tuple[str, int]]:
-        if address.space in ("scratch", "buffer"):
-            raise NotInEngine(f"atomics in {address.space} memory")
+    def atomic_scalar(self, address: Address, what: str, values: list[Typed]) -> Typed:
+        """One operation at a scalar address."""
+        kind, bits, operands = self._atomic_operands(what, values)
+        va = int(address.base[0]) + address.offset & M64
+        arguments = [int(raw[0]) for raw in operands]
+        old = self._change("global", va, bits, what, kind, arguments)
+        return Typed("u", bits, np.array([old], np.uint32 if bits == 32 else np.uint64))
+
+    def append(self, offset: int, step: int) -> Raw:
+        """Add `step` for each lane that is on to a dword of LDS; its old value."""
+        count = len(self._active()) * step & 0xFFFFFFFF
+        old = self._change("lds", offset & 0xFFFF, 32, "add", "u", [count])
+        return np.array([old], np.uint32)
+
+    def _atomic_places(
+        self, address: Address, active: Any, bits: int
+    ) -> list[tuple[str, int] | None]:
+        """Memory and address for each lane; None where a buffer has no such place."""
+        if address.space == "buffer":
+            where, inside = self._buffer_places(address, active, bits // 8)
+            pairs = zip(where.tolist(), inside.tolist(), strict=True)
+            return [("global", va) if ok else None for va, ok in pairs]
+        if address.space == "scratch":
+            return self._private_places(self._scratch_offsets(address, active), active, bits)
         where = self._lane_addresses(address, active)
         if address.space != "flat":
             return [(address.space, va) for va in where.tolist()]
         local, private = self._split_flat(where)
-        if private.any():
-            raise NotInEngine("flat atomics in scratch memory")
-        return [
-            ("lds", va & 0xFFFFFFFF) if is_local else ("global", va)
-            for va, is_local in zip(where.tolist(), local.tolist(), strict=True)
+        low = (where & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        places: list[tuple[str, int] | None] = [
+            ("lds", int(va) & 0xFFFFFFFF) if is_local else ("global", int(va))
+            for va, is_local in zip(where, local, strict=True)
         ]
+        if private.any():
+            own = self._private_places(low, active, bits)
+            places = [b if p else a for a, b, p in zip(places, own, private, strict=True)]
+        return places
+
+    def _private_places(self, offsets: Any, active: Any, bits: int) -> list[tuple[str, int] | None]:
+        if bits > 32:  # its dwords are apart
+            raise NotInEngine("64-bit atomics in scratch memory")
+        return [("global", va) for va in self._swizzled(offsets, active).tolist()]
 
     def _change(
         self, space: str, va: int, bits: int, what: str, kind: str, arguments: list[int]

@@ -5,14 +5,15 @@ Negate, absolute value, halves by op_sel, DPP and SDWA, and on the way out scale
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rawgpu.amd.spec.isa.machine import MachineInstruction
 from rawgpu.amd.spec.isa.operands import Operand
+from rawgpu.amd.spec.isa.small_floats import small_floats
 from rawgpu.virtual.meaning import LaneOps, NotInEngine, Raw, Typed
-from rawgpu.virtual.meaning_float import Evaluator
+from rawgpu.virtual.meaning_small import Evaluator
 
 VECTOR_FORMATS = frozenset(
     (
@@ -64,6 +65,16 @@ class Machine(Protocol):
 
     @property
     def ops(self) -> LaneOps: ...
+    @property
+    def arithmetic(self) -> LaneOps:
+        """`ops`, rounding as the mode has it."""
+        ...
+
+    @property
+    def saturates_small(self) -> bool:
+        """The mode's FP16_OVFL: conversions to 8-bit floats keep to numbers."""
+        ...
+
     def read_s(self, index: int) -> Raw: ...
     def write_s(self, index: int, value: Raw) -> None: ...
     def read_v(self, index: int) -> Raw: ...
@@ -97,6 +108,12 @@ class Machine(Protocol):
         """Lanes by constant numbers."""
         ...
 
+    def on_rows(
+        self, function: Callable[..., Sequence[Raw]], groups: Sequence[Sequence[Raw]]
+    ) -> list[Raw]:
+        """Rows that a function of NumPy arrays makes of groups of rows; each a register's lanes."""
+        ...
+
     def constant_mask(self, lanes: list[bool]) -> Raw: ...
     def lane(self, value: Raw, number: Raw) -> Raw: ...
     def with_lane(self, value: Raw, number: Raw, scalar: Raw) -> Raw: ...
@@ -119,6 +136,7 @@ class Operands(Evaluator):
     def __init__(self, machine: Machine, facts: Facts) -> None:
         super().__init__(machine.ops)
         self.machine, self.facts = machine, facts
+        self.small_formats = small_floats(facts.family)
         self.instruction: MachineInstruction
         self.vector = False
         self.half_mode: int | None = None
@@ -161,7 +179,8 @@ class Operands(Evaluator):
 
     def state_imm(self) -> Typed:
         pieces = self.instruction.form.encoding.pieces
-        return Typed("n", 0, self.instruction.get("simm16" if "simm16" in pieces else "ssrc0"))
+        field = next(name for name in ("simm16", "ssrc1", "ssrc0") if name in pieces)
+        return Typed("n", 0, self.instruction.get(field))
 
     def state_offset0(self) -> Typed:
         return Typed("n", 0, self.instruction.get("offset0"))
@@ -249,17 +268,21 @@ class Operands(Evaluator):
 
     def _modified(self, role: str, operand: Operand) -> Typed:
         inst, place = self.instruction, SOURCES.get(role)
-        if inst.kind == "sdwa" and place is not None and operand.bits == 16:
+        if inst.kind == "sdwa" and place in (0, 1) and operand.bits in (8, 16):
             # The selection is made from the whole register.
             wide = self._sdwa_source(self.fetched(replace(operand, bits=32)), place)
-            value = self.view("u", 16, wide)
+            value = self.view("u", operand.bits, wide)
+        elif operand.bits == 8 and operand.kind == "vgpr" and place == 0:
+            value = self.word_byte(self.fetched(replace(operand, bits=32)), self._byte_pick())
         else:
             value = self.fetched(operand)
+        if place is not None and inst.format.startswith("vopd"):
+            return self.signed(value, bool(inst.get(f"neg{inst.format[-1]}") >> place & 1), False)
         if place is None or not self.vector:
             return value
         if inst.kind.endswith(("dpp", "dpp8")) and role == "a":
             value = self._dpp(value)
-        if inst.kind == "sdwa" and value.bits != 16:
+        if inst.kind == "sdwa" and place < 2 and value.bits not in (8, 16):
             value = self._sdwa_source(value, place)
         if inst.format == "vop3p":
             return self._packed_signs(role, place, value)
@@ -267,6 +290,13 @@ class Operands(Evaluator):
         negate |= inst.get(f"src{place}_neg")
         absolute |= inst.get(f"src{place}_abs")
         return self.signed(value, bool(negate), bool(absolute))
+
+    def _byte_pick(self) -> Typed:
+        """The byte of a source of 8 bits: op_sel, its bits reversed in what began as VOP1."""
+        chosen = self.instruction.get("op_sel") & 3
+        if self.instruction.row.format == "vop1":
+            chosen = chosen >> 1 | (chosen & 1) << 1
+        return Typed("n", 0, chosen)
 
     def signed(self, value: Typed, negate: bool, absolute: bool) -> Typed:
         """The sign bit changed."""
@@ -406,7 +436,8 @@ class Operands(Evaluator):
         omod = inst.get("omod")
         if omod:
             factor = self.fconst(value, (1.0, 2.0, 4.0, 0.5)[omod])
-            value = self.f(value.bits, self.ops.binary("fmul", value.bits, value.raw, factor))
+            raw = self.arithmetic.binary("fmul", value.bits, value.raw, factor)
+            value = self.f(value.bits, raw)
         if not inst.get("clamp") or inst.format == "vopc":
             return value
         one, zero = self.fconst(value, 1.0), self.fconst(value, 0.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from rawgpu.amd.spec.waves import WaveTraits, wave_traits
 from rawgpu.amd.virtual.dispatch import Dispatch, Services
 from rawgpu.amd.virtual.wave_operands import Facts
+from rawgpu.virtual.schedule import Chance
 
 SGPRS = 128
 EXEC, VCC = 126, 106
@@ -44,25 +46,50 @@ class Word(IntEnum):
     CODE = 600
     """The GPU address of the code."""
     COUNT = 608
-    """Wave instructions executed by native code."""
+    """Wave instructions executed by native code: all, and those of VECTOR_FORMATS times 2**32."""
+
+
+SCALAR_SAMPLES, LOAD_SAMPLES, STORE_SAMPLES = 640, 768, 896
+"""Byte offsets of `SAMPLES` words each: addresses that native code accessed, of some instructions.
+
+A store's has its bytes less one in the uppermost byte.
+"""
+SAMPLES = 16
+SAMPLE_WORDS = slice(SCALAR_SAMPLES // 8, STORE_SAMPLES // 8 + SAMPLES)
+assert STORE_SAMPLES + 8 * SAMPLES == VECTOR_OFFSET
+
+
+def aligned_bytes(size_bytes: int) -> Any:
+    """Zeros at a multiple of 64, as an array."""
+    whole = np.zeros(size_bytes + 64, np.uint8)
+    skip = -whole.ctypes.data % 64
+    return whole[skip : skip + size_bytes]
+
+
+def words_of(array: Any) -> memoryview:
+    """An array's elements, faster to get and set one by one."""
+    return memoryview(array)
+
+
+def state_bytes(lanes: int) -> int:
+    """How much memory a wave's registers take."""
+    return VECTOR_OFFSET + VECTORS * lanes * 4
 
 
 class WaveState:
     """Registers. `s` and `v` are views of the block."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, block: Any = None) -> None:
+        """`block`: `state_bytes` bytes at a multiple of 64, an array; a new one if not given."""
         self.lanes = lanes
-        self.block = np.zeros(VECTOR_OFFSET + VECTORS * lanes * 4 + 64, np.uint8)
-        skip = -self.block.ctypes.data % 64
-        self.address = self.block.ctypes.data + skip
-        body = self.block[skip:]
-        self.s: Any = body[: SGPRS * 4].view(np.uint32)
-        self.words: Any = body[:VECTOR_OFFSET].view(np.uint64)
-        end = VECTOR_OFFSET + VECTORS * lanes * 4
-        self.v: Any = body[VECTOR_OFFSET:end].view(np.uint32).reshape(VECTORS, lanes)
+        self.block = aligned_bytes(state_bytes(lanes)) if block is None else block
+        self.address = int(self.block.ctypes.data)
+        self.s: Any = self.block[: SGPRS * 4].view(np.uint32)
+        self.words = words_of(self.block[:VECTOR_OFFSET].view(np.uint64))
+        self.v: Any = self.block[VECTOR_OFFSET:].view(np.uint32).reshape(VECTORS, lanes)
 
     def get(self, word: Word) -> int:
-        return int(self.words[word // 8])
+        return self.words[word // 8]
 
     def put(self, word: Word, value: int) -> None:
         self.words[word // 8] = value & ((1 << 64) - 1)
@@ -74,15 +101,20 @@ class WaveState:
 
 
 def facts_of(dispatch: Dispatch) -> Facts:
-    traits = wave_traits(dispatch.generation)
+    return _facts(dispatch.generation, dispatch.wave_size, dispatch.dx10_clamp, dispatch.apertures)
+
+
+@lru_cache(maxsize=256)
+def _facts(generation: str, wave: int, dx10_clamp: bool, apertures: tuple[int, int]) -> Facts:
+    traits = wave_traits(generation)
     return Facts(
         family=traits.family,
-        wave=dispatch.wave_size,
+        wave=wave,
         m0=traits.m0,
         null=traits.null,
         zeroes_high_half=traits.zeroes_high_half,
-        dx10_clamp=dispatch.dx10_clamp or traits.always_clamps,
-        apertures=dispatch.apertures,
+        dx10_clamp=dx10_clamp or traits.always_clamps,
+        apertures=apertures,
         message_returns=traits.message_returns,
         swizzles_linear_buffers=traits.swizzles_linear_buffers,
     )
@@ -117,15 +149,30 @@ def place_of(dispatch: Dispatch, number: int) -> GroupPlace:
     return GroupPlace((ids[0], ids[1], ids[2]), (size[0], size[1], size[2]))
 
 
-def item_ids(dispatch: Dispatch, place: GroupPlace, wave: int) -> tuple[Any, int]:
-    """v0 to v2 of a wave as an array of three rows, and EXEC."""
-    lanes = dispatch.wave_size
-    flat = np.arange(wave * lanes, (wave + 1) * lanes)
-    live = flat < place.items
-    x, y, _ = place.size
-    rows = np.stack([flat % x, flat // x % y, flat // (x * y)]).astype(np.uint32)
-    count = int(live.sum())
-    return rows, (1 << count) - 1
+def waves_of(items: int, lanes: int) -> int:
+    return -(-items // lanes)
+
+
+@lru_cache(maxsize=1024)
+def item_ids(
+    size: tuple[int, int, int], lanes: int, ids: int, *, packed: bool
+) -> tuple[Any, tuple[int, ...]]:
+    """What a group's waves start with: v0 and following as (waves, rows, lanes), and EXEC of each.
+
+    `size`: work-items in each dimension. `ids`: `Dispatch.item_ids`.
+    """
+    x, y, z = size
+    waves = waves_of(x * y * z, lanes)
+    flat = np.arange(waves * lanes).reshape(waves, lanes)
+    parts = [flat % x, flat // x % y, flat // (x * y)]
+    if packed:
+        row = parts[0] | parts[1] << 10 | parts[2] << 20
+        parts = [row if ids == 2 else row & 0xFFFFF]
+    else:
+        parts = parts[: ids + 1]
+    rows = np.ascontiguousarray(np.stack(parts, axis=1).astype(np.uint32))
+    counts = (min(lanes, x * y * z - lanes * wave) for wave in range(waves))
+    return rows, tuple((1 << count) - 1 for count in counts)
 
 
 def begin_wave(
@@ -134,12 +181,11 @@ def begin_wave(
     """Registers as the hardware sets them; all others keep what they had."""
     traits = wave_traits(dispatch.generation)
     set_group(state, dispatch, traits, place, wave, slot)
-    rows, mask = item_ids(dispatch, place, wave)
-    if traits.packed_ids:
-        rows = rows[0] | rows[1] << 10 | rows[2] << 20
-        state.v[0] = rows if dispatch.item_ids == 2 else rows & 0xFFFFF
-    else:
-        state.v[: dispatch.item_ids + 1] = rows[: dispatch.item_ids + 1]
+    rows, masks = item_ids(
+        place.size, dispatch.wave_size, dispatch.item_ids, packed=traits.packed_ids
+    )
+    mask = masks[wave]
+    state.v[: rows.shape[1]] = rows[wave]
     state.s[EXEC], state.s[EXEC + 1] = mask & 0xFFFFFFFF, mask >> 32
     state.put(Word.SCC, 0)
     state.put(Word.PC, 0)
@@ -177,10 +223,38 @@ def set_group(
     state.put(Word.SCRATCH, dispatch.scratch_base + offset)
 
 
+def registers_of(state: WaveState, dispatch: Dispatch) -> tuple[int, bytes, bytes]:
+    """EXEC, the scalar registers and the vector registers that a wave was given."""
+    return state.exec_bits, state.s.tobytes(), state.v[: dispatch.vgprs].tobytes()
+
+
+POISON_BYTES = 1 << 20
+POISONED_SCALARS = TTMP + 16
+
+
+@cache
+def poison_block() -> Any:
+    """Bytes for registers and LDS that nobody set, `POISON_BYTES` and as many again as are read."""
+    once = np.frombuffer(Chance("poison").bytes(POISON_BYTES), np.uint8)
+    return np.concatenate([once, once])
+
+
+def poison_at(services: Services) -> int:
+    """Where in the block this launch's poison begins."""
+    return services.chance.word() % POISON_BYTES & -64
+
+
+def poisoned_rows(dispatch: Dispatch) -> tuple[int, int]:
+    """How many vector registers and accumulators were allocated."""
+    plain = dispatch.accumulator_offset or dispatch.vgprs
+    plain = min(plain, dispatch.vgprs, 256)
+    return plain, min(dispatch.vgprs - plain, 256)
+
+
 def poison(state: WaveState, dispatch: Dispatch, services: Services) -> None:
     """Registers hold what nobody put there."""
-    state.s[: TTMP + 16] = np.frombuffer(services.chance.bytes((TTMP + 16) * 4), np.uint32)
-    count = dispatch.vgprs
-    size = count * state.lanes * 4
-    rows = np.frombuffer(services.chance.bytes(size), np.uint32).reshape(count, state.lanes)
-    state.v[:count] = rows
+    words = poison_block()[poison_at(services) :].view(np.uint32)
+    state.s[:POISONED_SCALARS] = words[:POISONED_SCALARS]
+    for first, count in zip((0, 256), poisoned_rows(dispatch), strict=True):
+        rows = words[: count * state.lanes].reshape(count, state.lanes)
+        state.v[first : first + count] = rows

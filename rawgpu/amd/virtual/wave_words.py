@@ -6,6 +6,7 @@ Memory itself is the machine's; here an instruction's fields become an `Address`
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 
 from rawgpu.amd.virtual.wave_operands import Address, Operands
@@ -14,7 +15,7 @@ from rawgpu.virtual.meaning import NotInEngine, Raw, Typed
 ATOMICS = frozenset(
     (
         "swap", "cmpswap", "add", "sub", "rsub", "sub_clamp", "cond_sub", "min", "max", "and", "or",
-        "xor", "mskor", "inc", "dec", "wrap", "add_packed",
+        "xor", "mskor", "inc", "dec", "wrap", "add_packed", "cond_swap",
     )
 )  # fmt: skip
 
@@ -27,10 +28,15 @@ class WaveWords(Operands):
         if packed is not None:
             return packed(arguments)
         space, found, what = word.rpartition("atomic_")
-        if found and what in ATOMICS and space in ("", "lds_"):
+        if found and what in ATOMICS and space in ("", "lds_", "scalar_"):
             address, *values = map(self.value, arguments)
+            if space == "scalar_":
+                return self.scalar_atomic(what, address, values)
             return self.machine.atomic(address.raw, what, values)
         return super().call(word, arguments)
+
+    def scalar_atomic(self, what: str, address: Typed, values: list[Typed]) -> Typed:
+        raise NotInEngine(f"scalar_atomic_{what}")
 
     # Packed parts.
 
@@ -69,6 +75,9 @@ class WaveWords(Operands):
         value = self.view("u", 32, value)
         value = self.signed(value, bool(get("neg") >> at & 1), bool(get("neg_hi") >> at & 1))
         return self.view("f", 32, value)
+
+    def word_clamped(self, x: Typed) -> Typed:
+        return self.finished(x)
 
     def packed_dot(self, arguments: list[ast.expr]) -> Typed:
         values = [self.value(node) for node in arguments]
@@ -235,7 +244,16 @@ class WaveWords(Operands):
         operands = self.instruction.operands
         base = self.fetched(operands["base"]).raw if "base" in operands else None
         lanes = self.machine.spread(self.fetched(operands["address"]).raw)
+        if self.instruction.get("scale_offset"):
+            lanes = self._u("mul", 32 if base is not None else 64, lanes, self._access_bytes())
         return Address("global", base, lanes, self.instruction.offset)
+
+    def _access_bytes(self) -> int:
+        """What a lane reads or writes, as the meaning says."""
+        found = re.search(r"address, (\d+)|[uif](\d+)\(data", self.instruction.meaning)
+        if found is None:
+            raise NotInEngine(f"{self.instruction.name}: scale_offset")
+        return int(found[1] or found[2]) // 8
 
     def _flat_address(self) -> Address:
         at = self._global_address()
@@ -258,6 +276,8 @@ class WaveWords(Operands):
         raw = base.raw
         if "soffset" in operands:
             extra = self.fetched(operands["soffset"]).raw
+            if self.instruction.get("scale_offset"):
+                extra = self._u("mul", 32, extra, self._access_bytes())
             raw = self.ops.binary("add", 64, raw, self.ops.resize(extra, 32, 64, signed=False))
         return Address("scalar", raw, None, self.instruction.offset)
 
@@ -319,9 +339,10 @@ def swizzle_lanes(offset: int, wave: int) -> list[int]:
     out = []
     for i in range(wave):
         at, block = i & 31, i & ~31
-        if offset >= 0xE000:
-            raise NotInEngine("ds_swizzle in its FFT mode")
-        if offset >= 0xC000:  # rotate
+        if offset >= 0xE000:  # the order of a Fourier transform: bits of the lane, reversed
+            keep = offset & 31
+            source = int(f"{at:05b}"[::-1], 2) >> keep.bit_count() | at & keep
+        elif offset >= 0xC000:  # rotate
             amount, mask = offset >> 5 & 31, offset & 31
             step = -amount if offset >> 10 & 1 else amount
             source = (at & mask) | ((at + step) & ~mask & 31)

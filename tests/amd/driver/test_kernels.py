@@ -15,7 +15,7 @@ from rawgpu.amd.virtual.wave import interpret_dispatch
 from rawgpu.contract import Binding
 from tests.amd.driver import objects, rooms
 from tests.amd.driver.objects import build
-from tests.amd.driver.test_codeobject import link, needs_linker
+from tests.amd.objects.test_codeobject import link, needs_linker
 
 pytestmark = pytest.mark.virtual
 ARCHES = ("gfx1100", "gfx1201", "gfx942", "gfx90a")

@@ -74,9 +74,17 @@ def test_a_launch_on_gfx90a_has_gfx9_s_caches_and_a_context_of_0() -> None:
         found = packets_of(one_launch(gpu, engine), gpu.hardware.pm4)
         assert found[2].encode()[1] == 0x28C40000 and found[3].encode()[1] == 0x08400000
         assert found[-2].encode()[1] == 0x88514 and found[-1].encode()[-1] == 0
-        assert "SetUconfigReg" in names(found)
+        assert "SetUconfigReg" not in names(found)
         launch = next(p for p in found if isinstance(p, pm4.DispatchDirect))
         assert launch.initiator == 0x5
+
+
+def test_a_launch_on_gfx10_delays_its_cache_flushes() -> None:
+    engine = Engine()
+    with opened("gfx1030", engine) as gpu:
+        found = packets_of(one_launch(gpu, engine), gpu.hardware.pm4)
+        offset = gpu.hardware.registers.offset("CP_COHER_START_DELAY")
+        assert pm4.SetUconfigReg(register=offset, values=(0x20,)) in found
 
 
 def test_a_launch_on_gfx942_is_an_aql_packet_between_two_that_run_pm4() -> None:
@@ -94,8 +102,8 @@ def test_a_launch_on_gfx942_is_an_aql_packet_between_two_that_run_pm4() -> None:
             inside.append(list(gpu.hardware.pm4.decode(peek(ib.address, 4 * ib.size_dwords))))
             assert words[5] == 10 and not any(words[6:])
         assert names(inside[0]) == ["WaitRegMem", "WaitRegMem", "AcquireMem"]
-        assert names(inside[1]) == ["PredExec", "ReleaseMem", "PredExec", "ReleaseMem"]
-        assert inside[1][0] == pm4.PredExec(xcc_mask=1, exec_count=8)
+        assert names(inside[1]) == ["PredExec", "ReleaseMem", "ReleaseMem"]
+        assert inside[1][0] == pm4.PredExec(xcc_mask=1, exec_count=16)
         dispatch = found[1]
         assert isinstance(dispatch, aql.KernelDispatch)
         assert (dispatch.grid_size_x, dispatch.grid_size_y, dispatch.dimensions) == (96, 2, 2)

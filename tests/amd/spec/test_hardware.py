@@ -39,9 +39,11 @@ def test_unproven_rows_say_so() -> None:
 
 
 def test_absolute_scratch_has_a_buffer_descriptor() -> None:
+    """So has the AQL queue of a part with several XCCs, which code does not look at."""
     for row in HARDWARE.values():
         architected = Feature.ARCHITECTED_SCRATCH in row.features
-        assert architected == (not row.scratch.buffer_word3), row.name
+        several = row.name in ("gfx942", "gfx950")
+        assert (not architected or several) == bool(row.scratch.buffer_word3), row.name
 
 
 def test_aql_structs_have_the_header_s_offsets() -> None:

@@ -105,17 +105,42 @@ def convolution(tensor: Any) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
 
 
-def main(name: str, programs: list[str]) -> None:
+def training(tensor: Any) -> None:
+    """Three steps of descent on two layers, against the same in NumPy."""
+    chance = np.random.default_rng(3)
+    x, wanted = chance.normal(size=(16, 8)), chance.normal(size=(16, 4))
+    first, second = chance.normal(size=(8, 12)) / 4, chance.normal(size=(12, 4)) / 4
+    layers = [tensor(w.astype(np.float32)) for w in (first, second)]
+    inputs, targets = tensor(x.astype(np.float32)), tensor(wanted.astype(np.float32))
+    for _ in range(3):
+        loss = ((inputs @ layers[0]).relu() @ layers[1] - targets).square().mean()
+        gradients = loss.gradient(*layers)
+        layers = [w - 0.5 * g for w, g in zip(layers, gradients, strict=True)]
+        layers = [w.realize() for w in layers]
+        hidden = np.maximum(x @ first, 0)
+        error = 2 * (hidden @ second - wanted) / wanted.size
+        back = (error @ second.T) * (hidden > 0)
+        first, second = first - 0.5 * x.T @ back, second - 0.5 * hidden.T @ error
+    for ours, theirs in zip((first, second), layers, strict=True):
+        np.testing.assert_allclose(theirs.numpy(), ours, rtol=1e-4, atol=1e-5)
+
+
+def start(name: str, **options: Any) -> None:
+    """Give tinygrad a machine with this GPU."""
     import tinygrad.runtime.support.hcq as support
 
     support.FileIOInterface = File
     import tinygrad.runtime.ops_amd as driver
 
     driver.FileIOInterface = File
-    room = Room(name, threaded=True, kernel="6.12.107").__enter__()
+    room = Room(name, threaded=True, kernel="6.12.107", **options).__enter__()
     port = room.port("amd")
     assert isinstance(port, Port)
     File.foreign = ForeignPort(port)
+
+
+def main(name: str, programs: list[str]) -> None:
+    start(name)
     from tinygrad import Tensor
 
     for program in programs:

@@ -9,8 +9,9 @@ import pytest
 
 from rawgpu.amd.spec import pm4
 from rawgpu.amd.virtual.dispatch import Access, Client, GpuPageFault
+from rawgpu.amd.virtual.hdp import Bar, Bars, available
 from rawgpu.amd.virtual.view import GpuView
-from rawgpu.virtual.memory import Arena, Mapping, peek, poke
+from rawgpu.virtual.memory import Arena, Mapping, map_host, peek, poke, reserve, unmap_host
 from rawgpu.virtual.room import Room
 from tests.amd.virtual.client import FINE, FLUSH_HDP, VRAM, client_of, copy32, signal, until
 
@@ -200,6 +201,74 @@ def test_what_is_unmapped_is_written_back_and_vanishes(memory: Memory) -> None:
     assert peek(memory.extents[VA].host, 4) == b"last"
     with pytest.raises(GpuPageFault):
         memory.view.read(VA, 4)
+
+
+def test_a_page_of_instructions_in_l2_is_lines_to_everybody_else(memory: Memory) -> None:
+    """Kept whole for speed; stale, written, written around and dropped as its lines would be."""
+    view, host = memory.view, memory.host(CODE)
+    poke(host, b"old!")
+    assert view.code(CODE, 4) == b"old!"
+    poke(host, b"new!")
+    assert view.read(CODE, 4) == b"old!", "L2 has it"
+    view.invalidate(code=True)
+    assert view.code(CODE, 4) == b"old!", "L2 has it still"
+    view.invalidate(code=True, l2=True)
+    assert view.code(CODE, 4) == b"new!"
+    view.write(CODE + 8, b"mine")  # a shader's write stays in L2 ...
+    assert view.code(CODE + 8, 4) == bytes(4), "and the instruction cache has not seen it"
+    view.invalidate(code=True, l2=True)
+    assert view.code(CODE + 8, 4) == b"mine"
+    assert peek(host + 8, 4) != b"mine"
+    view.write_back()
+    assert peek(host + 8, 4) == b"mine"
+    view.invalidate(code=True, l2=True)
+    assert view.code(CODE, 16)[8:12] == b"mine"
+    view.write(CODE + 16, b"cmd!", Client.COMMAND)  # beside L2, which sees it
+    view.invalidate(code=True)
+    assert view.code(CODE + 16, 4) == b"cmd!"
+    view.invalidate(code=True, l2=True)
+    view.code(CODE, 4)
+    view.unmap(CODE)
+    assert not view.caches.l2_pages
+    memory.extents[CODE].release()
+    del memory.extents[CODE]
+
+
+@pytest.mark.skipif(not available(), reason="this host does not tell which pages are copies")
+def test_mappings_far_apart_and_others_pages_between_them_are_told_apart() -> None:
+    """Near ones are looked through together; what lies between is none of the GPU's."""
+    arena = Arena("test", 1 << 30)
+    extent = arena.alloc(1 << 28)
+    base = reserve(1 << 28)
+    bars = Bars()
+    places = (0, 1 << 16, 1 << 24, 1 << 27)  # near, near, just near enough, far
+    try:
+        for at in places:
+            extent.map_at(base + at, 0x4000, 3, offset=at, replace=True, private=True)
+            bars.append(Bar(base + at, 0x4000, extent, at))
+        stranger = base + (1 << 20)
+        map_host(stranger, 0x1000, 3, 0x32, -1, 0)
+        poke(stranger, b"mine")
+        for number, at in enumerate(places):
+            poke(base + at + 0x1000, bytes([number + 1]))
+        bars.sync_in()
+        assert [list(bar.copies) for bar in bars] == [[0x1000]] * len(places)
+        poke(extent.host + 0x1001, b"g")
+        bars.sync_out()
+        assert peek(base + 0x1000, 2) == b"\1g", "the GPU's byte beside the CPU's"
+        assert peek(extent.host + 0x1000, 1) != b"\1"
+        bars.flush()
+        assert [peek(extent.host + at + 0x1000, 1)[0] for at in places] == [1, 2, 3, 4]
+        assert not any(bar.copies for bar in bars)
+        last = list(bars)[-1]
+        bars.remove(last)
+        poke(base + places[-1], b"x")
+        bars.sync_in()
+        assert not last.copies
+    finally:
+        unmap_host(base, 1 << 28)
+        extent.release()
+        arena.close()
 
 
 # HDP: the CPU's writes through the BAR.

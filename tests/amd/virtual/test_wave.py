@@ -12,7 +12,7 @@ from rawgpu.amd.virtual import wave
 from rawgpu.amd.virtual.dispatch import Access, GpuPageFault
 from tests.amd.virtual.wave_rig import Arena, Kernel, attributes, compile_kernel, finish, services
 
-GENERATIONS = ["gfx1100", "gfx1201", "gfx942", "gfx90a"]
+GENERATIONS = ["gfx1100", "gfx1201", "gfx942", "gfx90a", "gfx1030"]
 ITEM = "declare i32 @llvm.amdgcn.workitem.id.x()\ndeclare i32 @llvm.amdgcn.workgroup.id.x()\n"
 
 SUM = (
@@ -147,8 +147,6 @@ def test_atomics_of_all_lanes_count(generation: str, native: bool) -> None:
 @pytest.mark.parametrize("native", [False, True], ids=["interpreted", "lifted"])
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_each_lane_has_scratch_of_its_own(generation: str, native: bool) -> None:
-    if generation == "gfx90a":
-        pytest.skip("needs the scratch descriptor that a driver builds")
     data = np.random.default_rng(3).integers(0, 1 << 20, 64, dtype=np.uint32)
     got = run(SCRATCH, generation, data, 64, 1, 64, native=native)
     assert got.tolist() == [(int(x) & 63) * i for i, x in enumerate(data)]

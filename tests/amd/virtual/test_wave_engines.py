@@ -19,6 +19,7 @@ FAMILIES = [
     ("gfx90a", "gfx90a", 64),
 ]
 SEQUENCES, LENGTH = 40, 6
+SIGNS = "neg", "neg_hi", "src0_neg", "src1_neg"
 
 
 def _is_nan(words: Any) -> Any:
@@ -43,6 +44,35 @@ def _differ(code: Any, generation: str, wave: int, seed: int) -> tuple[bool, str
     return any_bit, wrong_at
 
 
+def _which_nan_is_open(code: Any, generation: str, wave: int, seed: int) -> bool:
+    """Whether the last instruction reads several NaN wherever its results differ, or a negated one.
+
+    Then either may come out, or either sign: LLVM makes a subtraction of a sum with a negated
+    number and changes the order of operands. Ruling that out would cost more than the arithmetic.
+    """
+    before = both(code[:-1], generation, wave, seed, full=seed % 2 == 1)[0]
+    a, b, _ = both(code, generation, wave, seed, full=seed % 2 == 1)
+    last = code[-1]
+    lanes = np.argwhere((a.v[:64] != b.v[:64]).any(axis=0))[:, 0]
+    for lane in lanes:
+        seen = 0
+        for part in last.parts or (last,):
+            for role, operand in part.operands.items():
+                if operand.kind == "vgpr" and role != "co":
+                    rows = before.v[operand.index : operand.index + operand.registers]
+                    moved = part.kind.endswith(("dpp", "dpp8")) and role == "a"
+                    seen += bool(_is_nan(rows if moved else rows[:, lane]).any())
+                elif operand.kind == "sgpr" and role != "co":
+                    words = before.s[operand.index : operand.index + operand.registers]
+                    seen += bool(_is_nan(words).any())
+                elif operand.kind in ("constant", "literal"):
+                    seen += bool(_is_nan(np.uint32(operand.value & 0xFFFFFFFF)))
+        signs = sum(part.get(name) for part in last.parts or (last,) for name in SIGNS)
+        if seen < 2 and not (seen and signs):
+            return False
+    return bool(len(lanes))
+
+
 @pytest.mark.parametrize(("generation", "family", "wave"), FAMILIES)
 def test_random_sequences_give_equal_registers(generation: str, family: str, wave: int) -> None:
     wrong = []
@@ -50,11 +80,13 @@ def test_random_sequences_give_equal_registers(generation: str, family: str, wav
         code = sequence(random.Random(seed), family, wave, LENGTH)
         if not _differ(code, generation, wave, seed)[0]:
             continue
-        # What bits a NaN has is not modelled, and they may have gone into other results: the first
+        # Which of two NaN comes out is open, and it may have gone into other results: the first
         # instruction that differs counts.
         for count in range(1, LENGTH + 1):
             any_bit, where = _differ(code[:count], generation, wave, seed)
             if any_bit:
+                if where is None and not _which_nan_is_open(code[:count], generation, wave, seed):
+                    where = "a NaN"
                 if where is not None:
                     wrong.append((seed, code[count - 1].name, where))
                 break

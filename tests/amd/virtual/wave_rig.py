@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rawgpu.amd.driver import codeobject
+from rawgpu.amd.objects import codeobject
 from rawgpu.amd.spec.descriptor import KernelDescriptor, Properties
 from rawgpu.amd.virtual.dispatch import (
     Access,
@@ -26,6 +26,10 @@ from rawgpu.native import system
 from rawgpu.virtual.schedule import Chance
 
 BASE = 0x10_0000_0000
+SCRATCH_WORD3 = {"gfx90a": 0x00EA4FAC, "gfx1030": 0x21C14FAC}
+"""Word 3 of a scratch descriptor: 4-byte elements, the lane's number added, index stride of 64
+lanes on gfx90a and of 32 on gfx1030. Source: LLVM 22, AMDGPU getDefaultRsrcDataFormat and
+getScratchRsrcWords23."""
 
 
 class Arena:
@@ -117,6 +121,11 @@ class Arena:
         return bytes(self.bytes[at : at + size_bytes])
 
     def native_begins(self) -> None: ...
+
+    @property
+    def native(self) -> Any:
+        raise AssertionError("an arena is not strict: it has no caches")
+
     def write_back(self) -> None: ...
     def invalidate(self, **which: bool) -> None: ...
 
@@ -145,6 +154,10 @@ class Kernel:
     ) -> Dispatch:
         d = self.descriptor
         props, rsrc1, rsrc2 = d.kernel_code_properties, d.compute_pgm_rsrc1, d.compute_pgm_rsrc2
+        wave = 32 if props & Properties.ENABLE_WAVEFRONT_SIZE32 else 64
+        private = d.private_segment_fixed_size
+        wave_bytes = (private * wave + 1023) & -1024
+        scratch = self.arena.space(wave_bytes * 64, 4096) if private else 0
         words: list[int] = []
         kernarg = self.arena.put(arguments + bytes(256), 64)
         for flag, count in (
@@ -157,13 +170,16 @@ class Kernel:
             (Properties.ENABLE_SGPR_PRIVATE_SEGMENT_SIZE, 1),
         ):
             if props & flag:
-                is_arguments = flag is Properties.ENABLE_SGPR_KERNARG_SEGMENT_PTR
-                value = kernarg if is_arguments else 0
-                words += [value & 0xFFFFFFFF, value >> 32, 0, 0][:count]
+                value = {
+                    Properties.ENABLE_SGPR_KERNARG_SEGMENT_PTR: kernarg,
+                    Properties.ENABLE_SGPR_PRIVATE_SEGMENT_BUFFER: scratch | 1 << 63,  # swizzled
+                    Properties.ENABLE_SGPR_FLAT_SCRATCH_INIT: scratch,
+                }.get(flag, 0)
+                top = [0xFFFFFFFF, SCRATCH_WORD3.get(self.generation, 0)]
+                words += [value & 0xFFFFFFFF, value >> 32, *top][:count]
         count = rsrc2 >> 1 & 31
         words += [0] * (count - len(words))
         is9 = self.generation.startswith("gfx9")
-        wave = 32 if props & Properties.ENABLE_WAVEFRONT_SIZE32 else 64
         entry = self.entry
         preload = d.kernarg_preload & 127
         if preload:
@@ -173,9 +189,6 @@ class Kernel:
             data = struct.unpack(f"<{preload}I", (arguments + bytes(256))[offset:][: 4 * preload])
             words[at : at + preload] = data
             entry += 256
-        private = d.private_segment_fixed_size
-        wave_bytes = (private * wave + 1023) & -1024
-        scratch = self.arena.space(wave_bytes * 64, 4096) if private else 0
         fields: dict[str, Any] = {
             "generation": self.generation, "kernel_va": self.descriptor_va, "entry_va": entry,
             "groups": tuple(groups), "group_size": tuple(block), "wave_size": wave,

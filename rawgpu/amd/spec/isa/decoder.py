@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from rawgpu.amd.spec.isa import formats
+from rawgpu.amd.spec.isa import formats, names
 from rawgpu.amd.spec.isa.forms import Layout
 from rawgpu.amd.spec.isa.machine import Form, MachineInstruction
 from rawgpu.amd.spec.isa.notation import parse_operands
@@ -37,6 +37,12 @@ VOP3_OF = {"vopc": 0x000, "vop2": 0x100, "vop1": 0x140}
 VOP3_OF_VOP1_GFX10 = 0x180
 """Where those of VOP1 begin from gfx10 on."""
 
+_SELECTS = {
+    "dst_sel": names.SDWA_SELECT,
+    "dst_unused": names.SDWA_UNUSED,
+    "src0_sel": names.SDWA_SELECT,
+    "src1_sel": names.SDWA_SELECT,
+}
 _LOW = (1 << 32) - 1
 _HAS_SOURCES = frozenset(
     ("vop1", "vop2", "vopc", "vop3", "vop3sd", "vop3p", "sop1", "sop2", "sopc", "vinterp", "mfma")
@@ -165,6 +171,8 @@ class Decoder:
             raise self._refusal(data, offset, f"{form.name} has {size} bytes; the code ends before")
         if word & ~form.encoding.known_mask:
             raise self._refusal(data, offset, f"{form.name} has set bits that no field names")
+        if form.kind == "sdwa" and _reserved_select(form.encoding, word):
+            raise self._refusal(data, offset, f"{form.name} selects what is reserved")
         return MachineInstruction(form, word, self._operands(form, word, data, offset))
 
     def _operands(
@@ -285,6 +293,15 @@ class Decoder:
     def _refusal(self, data: bytes | memoryview, offset: int, why: str) -> DecodeError:
         found = bytes(data[offset : offset + 12]).hex()
         return DecodeError(f"{self.family}: {why}: {found} at offset {offset:#x}")
+
+
+def _reserved_select(encoding: Encoding, word: int) -> bool:
+    """Whether a sub-dword selection has a number without meaning; LLVM's printer dies of those."""
+    return any(
+        encoding.get(word, field) >= len(table)
+        for field, table in _SELECTS.items()
+        if field in encoding.pieces
+    )
 
 
 @cache

@@ -29,7 +29,7 @@ TABLE: tuple[Instruction, ...] = (
     row("s_bitcmp0_b64",    "sopc", op(gfx9=0x0e),             "= u64 u32", "scc = bit(u64(a), b & 63) == 0"),
     row("s_bitcmp1_b64",    "sopc", op(gfx9=0x0f),             "= u64 u32", "scc = bit(u64(a), b & 63) == 1"),
     row("s_setvskip",       "sopc", op(gfx9=0x10, gfx10=None), "= u32 u32", ""),
-    row("s_set_gpr_idx_on", "sopc", op(gfx9=0x11, gfx10=None), "= b32 b32", ""),
+    row("s_set_gpr_idx_on", "sopc", op(gfx9=0x11, gfx10=None), "= b32 b32", "index_registers(a, imm)"),
     row("s_cmp_eq_u64",     "sopc", op(gfx9=0x12, gfx11=0x10), "= u64 u64", "scc = u64(a) == u64(b)"),
     row("s_cmp_lg_u64",     "sopc", op(gfx9=0x13, gfx11=0x11), "= u64 u64", "scc = u64(a) != u64(b)"),
     row("s_cmp_lt_f32",     "sopc", op(gfx115=0x41),           "= f32 f32", "scc = f32(a) < f32(b)"),

@@ -6,6 +6,7 @@ from rawgpu.amd.spec.isa import (
     buffer,
     ds,
     flat,
+    formats,
     graphics,
     mfma,
     smem,
@@ -21,6 +22,7 @@ from rawgpu.amd.spec.isa import (
     vopc,
     vopd,
 )
+from rawgpu.describe import evidence
 from rawgpu.describe.encoding import Instruction
 
 ROWS: tuple[Instruction, ...] = (
@@ -42,3 +44,9 @@ ROWS: tuple[Instruction, ...] = (
     *buffer.TABLE,
     *graphics.TABLE,
 )
+
+SOURCE = "AMD's machine-readable ISA documents; LLVM 22.1 AMDGPU"
+WITNESS = "foreign encoder: LLVM's own encoding tests of this family (tests/data/isa)"
+
+for _family in formats.LINEAGE:
+    evidence.enter("isa", _family, __name__, SOURCE, WITNESS)

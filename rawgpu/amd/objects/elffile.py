@@ -58,6 +58,8 @@ class Sec:
     name: str
     type: int
     flags: int
+    address: int
+    """In a linked file; 0 in a relocatable one."""
     size_bytes: int
     align: int
     link: int
@@ -212,7 +214,7 @@ def _sections(image: memoryview, shoff: int, shnum: int, names: int) -> tuple[Se
     if rows[names][1] != SHT_STRTAB:
         raise BadElf(f"section {names}, the name table, is not a string table")
     found = []
-    for i, (name_at, kind, flags, _, _, size, link, info, align, _) in enumerate(rows):
+    for i, (name_at, kind, flags, address, _, size, link, info, align, _) in enumerate(rows):
         name = _string(bodies[names], name_at, f"section {i}")
         align = max(align, 1)
         if align & (align - 1) or align > MAX_ALIGN:
@@ -221,7 +223,7 @@ def _sections(image: memoryview, shoff: int, shnum: int, names: int) -> tuple[Se
             raise BadElf(f"section {i} {name!r} is thread-local or compressed")
         if flags & SHF_ALLOC and size > MAX_IMAGE_BYTES:
             raise BadElf(f"section {i} {name!r} is larger than 256 MiB")
-        found.append(Sec(i, name, kind, flags, size, align, link, info, bodies[i]))
+        found.append(Sec(i, name, kind, flags, address, size, align, link, info, bodies[i]))
     return tuple(found)
 
 

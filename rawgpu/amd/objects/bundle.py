@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import struct
 import zlib
+from collections.abc import Callable
 
 from rawgpu.errors import BadElf, BadFile
 
@@ -24,19 +25,25 @@ def is_bundle(data: bytes) -> bool:
     return data.startswith((MAGIC, COMPRESSED))
 
 
+def processor(target: str) -> str:
+    """`gfx90a` of `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+`; "" where the target names none."""
+    return target.partition(":")[0].rpartition("-")[2] if "amdgcn" in target else ""
+
+
 def choose(data: bytes, arch: str) -> bytes:
     """The code object for `arch` in a bundle. BadElf if it has none, or is damaged."""
-    if data.startswith(COMPRESSED):
-        data = _inflate(data)
-    found = _entries(data)
+    found = entries(data)
     for target, image in found.items():
-        if target.split("--")[-1].split(":")[0] == arch or target.endswith("-" + arch):
+        if processor(target) == arch:
             return image
     names = ", ".join(found) or "nothing"
     raise BadElf(f"the bundle has no code object for {arch}; it has {names}")
 
 
-def _entries(data: bytes) -> dict[str, bytes]:
+def entries(data: bytes) -> dict[str, bytes]:
+    """Each code object of a bundle, by target. BadElf for what is damaged or no bundle."""
+    if data.startswith(COMPRESSED):
+        data = _inflate(data)
     if not data.startswith(MAGIC) or len(data) < len(MAGIC) + 8:
         raise BadElf("no offload bundle", offset=0)
     at = len(MAGIC)
@@ -86,15 +93,43 @@ def _inflate(data: bytes) -> bytes:
 
 
 def _zstd(body: bytes, size: int) -> bytes:
-    try:
-        return bytes(importlib.import_module("compression.zstd").decompress(body))
-    except ImportError:
-        pass
-    try:
-        reader = importlib.import_module("zstandard").ZstdDecompressor()
-        return bytes(reader.decompress(body, max_output_size=size))
-    except ImportError:
+    """At most `size` bytes of what `body` holds."""
+    decompress = _zstd_of_python() or _zstd_of_a_package()
+    if decompress is None:
         raise BadFile(
             "this bundle is compressed with zstd",
             hint="pip install zstandard, or compile with --no-offload-compress",
-        ) from None
+        )
+    return decompress(body, size)
+
+
+def _zstd_of_python() -> Callable[[bytes, int], bytes] | None:
+    """Python's own, from 3.14 on."""
+    try:
+        module = importlib.import_module("compression.zstd")
+    except ImportError:
+        return None
+
+    def decompress(body: bytes, size: int) -> bytes:
+        try:
+            return bytes(module.ZstdDecompressor().decompress(body, size))
+        except (module.ZstdError, EOFError) as error:
+            raise BadElf(f"the compressed bundle is damaged: {error}") from None
+
+    return decompress
+
+
+def _zstd_of_a_package() -> Callable[[bytes, int], bytes] | None:
+    try:
+        module = importlib.import_module("zstandard")
+    except ImportError:
+        return None
+
+    def decompress(body: bytes, size: int) -> bytes:
+        try:
+            with module.ZstdDecompressor().stream_reader(body) as reader:
+                return bytes(reader.read(size))
+        except module.ZstdError as error:
+            raise BadElf(f"the compressed bundle is damaged: {error}") from None
+
+    return decompress

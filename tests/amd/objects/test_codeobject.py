@@ -12,7 +12,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 
-from rawgpu.amd.driver import bundle, codeobject, elffile, msgpack
+from rawgpu.amd.objects import bundle, codeobject, elffile, msgpack
 from rawgpu.errors import BadElf
 from tests.amd.driver.objects import GLOBALS, SAXPY, build
 

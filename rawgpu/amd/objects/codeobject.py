@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rawgpu.amd.driver import elffile
-from rawgpu.amd.driver.elffile import ElfFile, Rela, Sym
-from rawgpu.amd.driver.relocate import KINDS, Kind, Places
+from rawgpu.amd.objects import elffile
+from rawgpu.amd.objects.elffile import ElfFile, Rela, Sym
+from rawgpu.amd.objects.relocate import KINDS, Kind, Places
 from rawgpu.errors import BadElf
 from rawgpu.native.elf import (
     MAX_IMAGE_BYTES,

@@ -1,0 +1,42 @@
+"""`rawgpu explain FILE|-`: what a kernel log, or a piece of one, says of a GPU's crash."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from rawgpu.errors import BadFile
+from rawgpu.runtime import decoders
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The log."""
+    parser.add_argument("file", help="a kernel log or a piece of one; - reads standard input")
+    parser.epilog = "sudo dmesg | rawgpu explain -     journalctl -k -b -1 | rawgpu explain -"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read it as a stream, whatever its size; 0 also where it says nothing of a GPU."""
+    if options.file == "-":
+        return explain(sys.stdin.buffer, as_json=options.json)
+    try:
+        with Path(options.file).open("rb") as stream:
+            return explain(stream, as_json=options.json)
+    except BrokenPipeError:  # the reader of what we print has gone; the command line knows
+        raise
+    except (OSError, ValueError) as error:
+        raise BadFile(f"{options.file}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def explain(stream: BinaryIO, *, as_json: bool) -> int:
+    """Print what the vendors' readers make of it."""
+    log = decoders.log_reader("amd")  # the only one yet; others will share the pass over the log
+    report = log.explain(stream)
+    if as_json:
+        print(json.dumps(report.row()))
+    else:
+        print("\n".join(report.text(log.SAY)))
+    return 0

@@ -1,0 +1,1 @@
+"""Tests of the self-test for real cards, on virtual ones."""
