@@ -9,7 +9,14 @@ import pytest
 
 from tests.amd.virtual.wave_kernels import evaluate
 
-GENERATIONS = ["gfx1100", "gfx1201", "gfx942", "gfx90a", "gfx1030", "gfx1250"]
+GENERATIONS = [
+    "gfx1100",
+    "gfx942",
+    *(
+        pytest.param(name, marks=pytest.mark.full)
+        for name in ("gfx1201", "gfx90a", "gfx1030", "gfx1250")
+    ),
+]
 
 
 def numbers(kind: Any, seed: int) -> Any:

@@ -244,7 +244,14 @@ def executed(case: Case, data: Matrices, **fields: int) -> Any:
     return run([code], generation, case.wave, v=v).v[REGISTERS["d"] :][:40].copy()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+SHARE = [
+    pytest.param(case, id=case.id, marks=() if number % 4 == 0 else pytest.mark.full)
+    for number, case in enumerate(CASES)
+]
+"""Every fourth in the fast set."""
+
+
+@pytest.mark.parametrize("case", SHARE)
 def test_a_matrix_multiply_gives_the_product(case: Case) -> None:
     data = matrices(case, 5)
     out = executed(case, data)

@@ -1,231 +1,327 @@
-"""Random LLVM functions, compiled for this processor and for a GPU: a witness from outside.
+"""Generated LLVM functions, compiled for this processor and for a GPU: a witness from outside.
 
-Each takes two 32-bit, one 64-bit value and two floats of an element and gives 64 bits. What C
-leaves undefined is avoided: shift counts are masked, divisors are odd, conversions saturate.
+A `Function` is the text of one or more phases. A phase is what one work-item does; between phases
+all wait. The text is the same for both machines, but for address spaces (`ptrG` global, `ptrL`
+local, `ptrP` private, `ptrK` constant, `ptrF` flat) and for what x86 has in libraries only, which
+stands as a function of the prelude (`@ldexp_f32`): an intrinsic on the GPU, arithmetic here.
+
+What LLVM leaves open is avoided: shift counts are masked, divisors are not 0, conversions saturate,
+no signalling NaN, no sign of a NaN, no sign of a zero that `minnum` chose. The values of an item
+are stored one by one, and compared by type: any NaN equals any NaN, all else bit for bit.
 """
 
 from __future__ import annotations
 
 import random
+import re
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-TYPES = ("i32", "i64", "float", "double", "half", "i16")
-WIDTH = {"i32": 32, "i64": 64, "i16": 16}
-FLOATS = {"float": "f32", "double": "f64", "half": "f16"}
-INTEGER_OPS = ("add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr", "udiv", "urem")
-INTRINSICS = (
-    "smin", "smax", "umin", "umax", "ctpop", "ctlz", "cttz", "bitreverse", "fshl", "uadd.sat",
-    "usub.sat", "sadd.sat", "abs", "bswap",
+from tests.amd.virtual.foreign_prelude import prelude
+
+ITEMS = 64
+RECORD = (
+    ("i32", "a", 0), ("i32", "b", 4), ("i64", "c", 8), ("i64", "d", 16), ("float", "x", 24),
+    ("float", "y", 28), ("double", "u", 32), ("double", "v", 40), ("half", "p", 48),
+    ("half", "q", 50), ("bfloat", "r", 52), ("bfloat", "s", 54), ("i16", "e", 56),
+    ("i16", "g", 58), ("i8", "h", 60), ("i8", "j", 61), ("float", "z", 64), ("i32", "k", 68),
+    ("half", "o", 72), ("bfloat", "l", 74), ("double", "w", 80),
 )  # fmt: skip
-FLOAT_INTRINSICS = ("fabs", "floor", "ceil", "trunc", "rint", "minnum", "maxnum", "copysign")
+"""What an item is given: type, name, offset in bytes."""
+RECORD_BYTES = 88
+UNIFORMS = (
+    ("i32", "sa", 0), ("i32", "sb", 4), ("i64", "sc", 8), ("i64", "sd", 16), ("float", "sx", 24),
+    ("float", "sy", 28), ("double", "su", 32), ("half", "sp", 40), ("half", "sq", 42),
+    ("i32", "sk", 44),
+)  # fmt: skip
+"""What all items are given, as arguments of the kernel."""
+UNIFORM_BYTES = 48
+SHARED_BYTES, OWN_BYTES = 32 << 10, 256
+"""Of the buffer that items share, and of each one's part of it."""
+TABLE_BYTES = 1024
+LDS_BYTES, LDS_OWN_BYTES = 8 << 10, 64
+OUTPUTS = 16
+"""Most values that an item stores, 8 bytes each."""
+BITS = {
+    "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16, "float": 32,
+    "double": 64,
+}  # fmt: skip
+SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+INTEGERS, FLOATS = ("i8", "i16", "i32", "i64"), ("half", "bfloat", "float", "double")
+
+
+def constant(type_: str, value: float | int) -> str:
+    """A literal of LLVM IR; `value` must be one of the type's."""
+    if type_ == "half":
+        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+    if type_ == "bfloat":
+        return f"0xR{struct.unpack('<I', struct.pack('<f', value))[0] >> 16:04X}"
+    if type_ == "float":
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
+    if type_ in FLOATS:
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return str(value)
+
+
+FLOAT_CONSTANTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 4.0, -4.0, 1.5, -3.0, 0.15625, 100.0)
+INTEGER_CONSTANTS = (0, 1, 2, 7, -1, -16, 64, 65, 255, 4096, 12345, -77777, 0x7FFFFFFF, 0x5A5A1234)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A value of an item. `near` names a function of Python where the GPU only comes near it."""
+
+    type: str
+    near: str = ""
+
+
+@dataclass(frozen=True)
+class Function:
+    """The text of each phase; see the module's docstring."""
+
+    kind: str
+    seed: int
+    phases: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    uses_lds: bool = False
 
 
 @dataclass
 class Writer:
-    """A function body being written."""
+    """The body of a phase being written."""
 
     rng: random.Random
+    uniform: bool = False
+    """Only with values that are the same for all items."""
     lines: list[str] = field(default_factory=list)
-    declares: set[str] = field(default_factory=set)
     values: dict[str, list[str]] = field(default_factory=dict)
     count: int = 0
 
-    def emit(self, type_: str, text: str) -> str:
-        name = f"%t{self.count}"
+    def __post_init__(self) -> None:
+        self._lines_at_start = [] if self.uniform else [_loads(RECORD, "ptrG", "in")]
+        for type_, name, _ in (*(() if self.uniform else RECORD), *UNIFORMS):
+            if self.uniform or name[0] != "s" or len(name) == 1:
+                self.values.setdefault(type_, []).append(f"%{name}")
+        if self.uniform:
+            self._narrow_uniforms()
+
+    def _narrow_uniforms(self) -> None:
+        for type_ in ("i8", "i16"):
+            for name in ("%sa", "%sb"):
+                self.emit(type_, f"trunc i32 {name} to {type_}")
+
+    def name(self) -> str:
         self.count += 1
-        self.lines.append(f"  {name} = {text}")
+        return f"%t{self.count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def emit(self, type_: str, text: str) -> str:
+        """One more value of a type."""
+        name = self.hidden(text)
         self.values.setdefault(type_, []).append(name)
         return name
 
-    def pick(self, type_: str) -> str:
+    def hidden(self, text: str) -> str:
+        """A value that is not picked later."""
+        name = self.name()
+        self.line(f"{name} = {text}")
+        return name
+
+    def pick(self, type_: str, constants: float = 0.12) -> str:
+        """One of the later values of a type, or a constant."""
         known = self.values.get(type_)
-        if known and self.rng.random() < 0.9:
-            return self.rng.choice(known[-8:])
-        if type_ in WIDTH:
-            return str(self.rng.choice([0, 1, 2, 7, -1, 255, 12345]))
-        return self.rng.choice(["0.0", "1.0", "-2.0", "0.5", "8.0"])
+        if known and self.rng.random() >= constants:
+            return self.rng.choice(known[-10:])
+        if type_ in FLOATS:
+            return constant(type_, self.rng.choice(FLOAT_CONSTANTS))
+        if type_.startswith("<"):
+            return "zeroinitializer"
+        value = self.rng.choice(INTEGER_CONSTANTS)
+        half = 1 << BITS[type_] - 1
+        return str((value + half) % (2 * half) - half)
 
-    def call(self, name: str, type_: str, arguments: list[str], types: str) -> str:
-        self.declares.add(f"declare {type_} @{name}({types})")
-        return self.emit(type_, f"call {type_} @{name}({', '.join(arguments)})")
+    def some(self, type_: str) -> str:
+        """A value, no constant."""
+        return self.pick(type_, 0.0)
 
-    def step(self) -> None:
-        """One more value."""
-        type_ = self.rng.choice(TYPES)
-        kind = self.rng.randrange(6)
-        if kind == 0:
-            self.convert(type_)
-        elif kind == 1:
-            self.compare(type_)
-        elif type_ in WIDTH:
-            self.integer(type_)
-        else:
-            self.float(type_)
+    def call(self, type_: str, name: str, *arguments: tuple[str, str]) -> str:
+        inside = ", ".join(f"{t} {v}" for t, v in arguments)
+        return self.emit(type_, f"call {type_} @{name}({inside})")
 
-    def integer(self, type_: str) -> None:
-        rng, bits = self.rng, WIDTH[type_]
-        if rng.random() < 0.35:
-            name = rng.choice(INTRINSICS)
-            full = f"llvm.{name}.i{bits}"
-            x, y = f"{type_} {self.pick(type_)}", f"{type_} {self.pick(type_)}"
-            if name in ("ctpop", "bitreverse", "bswap"):
-                self.call(full, type_, [x], type_)
-            elif name in ("ctlz", "cttz", "abs"):
-                self.call(full, type_, [x, "i1 false"], f"{type_}, i1")
-            elif name == "fshl":
-                self.call(full, type_, [x, y, f"{type_} 5"], f"{type_}, {type_}, {type_}")
-            else:
-                self.call(full, type_, [x, y], f"{type_}, {type_}")
-            return
-        op, x, y = rng.choice(INTEGER_OPS), self.pick(type_), self.pick(type_)
-        if op in ("shl", "lshr", "ashr"):
-            y = self.emit(type_, f"and {type_} {y}, {bits - 1}")
-        elif op in ("udiv", "urem"):
-            if bits == 64:
-                op = "mul"
-            else:
-                y = self.emit(type_, f"or {type_} {y}, 1")
-        self.emit(type_, f"{op} {type_} {x}, {y}")
+    def intrinsic(self, type_: str, name: str, *arguments: tuple[str, str]) -> str:
+        """`llvm.NAME.SUFFIX` of the result's type."""
+        return self.call(type_, f"llvm.{name}.{suffix(type_)}", *arguments)
 
-    def float(self, type_: str) -> None:
-        rng, x, y = self.rng, self.pick(type_), self.pick(type_)
-        kind = rng.randrange(4)
-        if kind == 0:
-            name = f"llvm.{rng.choice(FLOAT_INTRINSICS)}.{FLOATS[type_]}"
-            if name.split(".")[1] in ("minnum", "maxnum", "copysign"):
-                self.call(name, type_, [f"{type_} {x}", f"{type_} {y}"], f"{type_}, {type_}")
-            else:
-                self.call(name, type_, [f"{type_} {x}"], type_)
-        elif kind == 1 and type_ != "half":
-            z = self.pick(type_)
-            self.call(
-                f"llvm.fma.{FLOATS[type_]}", type_, [f"{type_} {v}" for v in (x, y, z)],
-                f"{type_}, {type_}, {type_}",
-            )  # fmt: skip
-        else:
-            op = rng.choice(("fadd", "fsub", "fmul", "fadd"))
-            if type_ == "float" and rng.random() < 0.2:
-                op = "fdiv"
-            self.emit(type_, f"{op} {type_} {x}, {y}")
+    def clean(self, type_: str, value: str) -> str:
+        """A float, 1.0 for any NaN: its bits may be looked at."""
+        test = self.hidden(f"fcmp uno {type_} {value}, {constant(type_, 0.0)}")
+        return self.hidden(f"select i1 {test}, {type_} {constant(type_, 1.0)}, {type_} {value}")
 
-    def compare(self, type_: str) -> None:
-        x, y = self.pick(type_), self.pick(type_)
-        if type_ in WIDTH:
-            how = self.rng.choice(("eq", "ne", "ult", "sgt", "sle", "uge"))
-            test = self.emit("i1", f"icmp {how} {type_} {x}, {y}")
-        else:
-            how = self.rng.choice(("oeq", "une", "olt", "ogt", "ole", "uge", "uno"))
-            test = self.emit("i1", f"fcmp {how} {type_} {x}, {y}")
-        other = self.rng.choice(TYPES)
-        a, b = self.pick(other), self.pick(other)
-        self.emit(other, f"select i1 {test}, {other} {a}, {other} {b}")
+    # The end.
 
-    def convert(self, to: str) -> None:
-        source = self.rng.choice([t for t in TYPES if t != to])
-        x = self.pick(source)
-        if source in WIDTH and to in WIDTH:
-            op = "trunc" if WIDTH[source] > WIDTH[to] else self.rng.choice(("zext", "sext"))
-        elif source in WIDTH:
-            if source == "i64" or to == "half":
-                return
-            op = self.rng.choice(("sitofp", "uitofp"))
-        elif to in WIDTH:
-            if to == "i64" or source == "half" or to == "i16":
-                return
-            name = self.rng.choice(("fptosi", "fptoui"))
-            full = f"llvm.{name}.sat.{to}.{FLOATS[source]}"
-            self.call(full, to, [f"{source} {x}"], source)
-            return
-        else:
-            order = ("half", "float", "double")
-            if {source, to} == {"half", "double"}:
-                return
-            op = "fpext" if order.index(to) > order.index(source) else "fptrunc"
-        self.emit(to, f"{op} {source} {x} to {to}")
+    def outputs(self, types: Sequence[str], most: int = OUTPUTS) -> list[tuple[str, str]]:
+        """The last values of these types, with their types."""
+        found: list[tuple[str, str]] = []
+        for type_ in types:
+            for value in self.values.get(type_, [])[-6:]:
+                found += [(t, v) for t, v in self.flat(type_, value)]
+        return found[-most:]
+
+    def flat(self, type_: str, value: str) -> list[tuple[str, str]]:
+        """A vector's elements."""
+        if not type_.startswith("<"):
+            return [(type_, value)]
+        count, element = int(type_[1]), type_[5:-1]
+        return [
+            (element, self.hidden(f"extractelement {type_} {value}, i32 {i}")) for i in range(count)
+        ]
+
+    def store_outputs(self, found: Sequence[tuple[str, str]], first: int = 0) -> None:
+        for number, (type_, value) in enumerate(found):
+            at = self.hidden(f"getelementptr i8, ptrG %out, i64 {8 * (first + number)}")
+            if type_ == "i1":
+                type_, value = "i8", self.hidden(f"zext i1 {value} to i8")
+            self.line(f"store {type_} {value}, ptrG {at}, align 8")
+
+    def text(self) -> str:
+        return "\n".join([*self._lines_at_start, *self.lines, "  ret void"])
 
 
-def body(seed: int, steps: int = 24) -> str:
-    """`define internal i64 @f(...)` and what it declares."""
-    writer = Writer(random.Random(seed))
-    writer.values = {"i32": ["%a", "%b"], "i64": ["%c"], "float": ["%x", "%y"]}
-    for _ in range(steps):
-        writer.step()
-    lines, total = list(writer.lines), "%c"
-    for number, type_ in enumerate(TYPES):
-        for value in writer.values.get(type_, [])[-2:]:
-            name = f"%o{number}{value[1:]}"
-            bits = {"half": 16, "float": 32, "double": 64}.get(type_) or WIDTH[type_]
-            text = value
-            if type_ in FLOATS:  # any NaN as one
-                lines.append(f"  {name}n = fcmp uno {type_} {value}, 0.0")
-                lines.append(f"  {name}q = select i1 {name}n, {type_} 1.0, {type_} {value}")
-                lines.append(f"  {name}i = bitcast {type_} {name}q to i{bits}")
-                text = f"{name}i"
-            if bits < 64:
-                lines.append(f"  {name}w = zext i{bits} {text} to i64")
-                text = f"{name}w"
-            lines.append(f"  {name}m = mul i64 {total}, 1000003")
-            lines.append(f"  {name} = xor i64 {name}m, {text}")
-            total = name
-    head = "define internal i64 @f(i32 %a, i32 %b, i64 %c, float %x, float %y) alwaysinline {"
-    text = "\n".join([*sorted(writer.declares), head, *lines, f"  ret i64 {total}", "}"])
-    return text + "\n"
+def suffix(type_: str) -> str:
+    if type_.startswith("<"):
+        return f"v{type_[1]}{suffix(type_[5:-1])}"
+    return SUFFIX.get(type_, type_)
 
 
-def _element(space: str) -> str:
-    p = f"ptr{space}"
+def made(
+    kind: str, seed: int, writer: Writer, types: Sequence[str], near: str = ""
+) -> Function:
+    """The function of one phase whose outputs are the writer's last values of `types`."""
+    found = writer.outputs(types)
+    writer.store_outputs(found)
+    return Function(kind, seed, (writer.text(),), tuple(Output(t, near) for t, _ in found))
+
+
+# The two modules.
+
+
+def _loads(rows: Sequence[tuple[str, str, int]], pointer: str, base: str) -> str:
     lines = []
-    for name, type_, offset in (
-        ("a", "i32", 0), ("b", "i32", 4), ("c", "i64", 8), ("x", "float", 16), ("y", "float", 20),
-    ):  # fmt: skip
-        lines.append(f"  %p{name} = getelementptr i8, {p} %item, i64 {offset}")
-        lines.append(f"  %{name} = load {type_}, {p} %p{name}")
-    lines.append("  %r = call i64 @f(i32 %a, i32 %b, i64 %c, float %x, float %y)")
+    for type_, name, offset in rows:
+        lines.append(f"  %{name}_at = getelementptr i8, {pointer} %{base}, i64 {offset}")
+        lines.append(f"  %{name} = load {type_}, {pointer} %{name}_at")
     return "\n".join(lines)
 
 
-RECORD_BYTES = 24
+SPACES = {"G": 1, "L": 3, "P": 5, "K": 4}
+_PARAMETERS = ", ".join(
+    ["ptrG %in", "ptrG %out", "ptrG %shared", "ptrK %table", "ptrL %lds", "i32 %item"]
+    + [f"{type_} %{name}" for type_, name, _ in UNIFORMS]
+)
+_UNIFORM_NAMES = ", ".join(f"{type_} %{name}" for type_, name, _ in UNIFORMS)
 
 
-def host_text(seed: int) -> str:
-    return (
-        body(seed)
-        + f"""
-define void @k(ptr %in, ptr %out, i64 %n) {{
-entry:
-  br label %head
-head:
-  %i = phi i64 [0, %entry], [%next, %head]
-  %at = mul i64 %i, {RECORD_BYTES}
-  %item = getelementptr i8, ptr %in, i64 %at
-{_element("")}
-  %to = getelementptr i64, ptr %out, i64 %i
-  store i64 %r, ptr %to
-  %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %n
-  br i1 %more, label %head, label %done
-done:
-  ret void
-}}
-"""
+def _spaced(text: str, gpu: bool) -> str:
+    text = text.replace("castF ptrG", "addrspacecast ptrG" if gpu else "bitcast ptrG")
+    text = text.replace("castF ptrL", "addrspacecast ptrL" if gpu else "bitcast ptrL")
+    text = text.replace("castF ptrP", "addrspacecast ptrP" if gpu else "bitcast ptrP")
+    return re.sub(
+        r"\bptr([GLPKF])\b",
+        lambda m: f"ptr addrspace({SPACES[m[1]]})" if gpu and m[1] in SPACES else "ptr",
+        text,
     )
 
 
-def gpu_text(seed: int, attributes: str) -> str:
-    return (
-        body(seed)
-        + f"""
-declare i32 @llvm.amdgcn.workitem.id.x()
-define amdgpu_kernel void @k(ptr addrspace(1) %in, ptr addrspace(1) %out) #0 {{
-  %i32 = call i32 @llvm.amdgcn.workitem.id.x()
-  %i = zext i32 %i32 to i64
-  %at = mul i64 %i, {RECORD_BYTES}
-  %item = getelementptr i8, ptr addrspace(1) %in, i64 %at
-{_element(" addrspace(1)")}
-  %to = getelementptr i64, ptr addrspace(1) %out, i64 %i
-  store i64 %r, ptr addrspace(1) %to
-  ret void
-}}
-attributes #0 = {{ {attributes} }}
-"""
+def _bodies(functions: Sequence[Function]) -> str:
+    return "\n".join(
+        f"define internal void @f{n}_{phase}({_PARAMETERS}) alwaysinline {{\n{text}\n}}"
+        for n, function in enumerate(functions)
+        for phase, text in enumerate(function.phases)
     )
+
+
+def _declarations(text: str) -> str:
+    """Declarations of the intrinsics that a text calls, from how it calls them."""
+    found = {}
+    for type_, name, inside in re.findall(
+        r"call ([^@]+?) @(llvm\.[\w.]+)\(((?:[^()]|\(\d+\))*)\)", text
+    ):
+        if f"@{name}(" in found:
+            continue
+        types = re.findall(
+            r"(?:^|, )((?:ptr(?: addrspace\(\d+\))?|<[^>]*>|\w+))(?= )", inside.replace("immarg", "")
+        )
+        found[f"@{name}("] = f"declare {type_} @{name}({', '.join(types)})"
+    return "\n".join(found.values())
+
+
+def host_text(functions: Sequence[Function], lanes: int) -> str:
+    """`@k0`, `@k1`, …: void (in, out, shared, table, lds, uniforms)."""
+    kernels = []
+    for n, function in enumerate(functions):
+        lines = [_loads(UNIFORMS, "ptr", "uniforms"), "  br label %p0"]
+        for phase in range(len(function.phases)):
+            before = f"%d{phase - 1}" if phase else "%entry"
+            lines.append(f"""p{phase}:
+  %i{phase} = phi i32 [0, {before}], [%n{phase}, %p{phase}]
+  %w{phase} = zext i32 %i{phase} to i64
+  %ia{phase} = mul i64 %w{phase}, {RECORD_BYTES}
+  %in{phase} = getelementptr i8, ptr %in, i64 %ia{phase}
+  %oa{phase} = mul i64 %w{phase}, {8 * OUTPUTS}
+  %out{phase} = getelementptr i8, ptr %out, i64 %oa{phase}
+  call void @f{n}_{phase}(ptr %in{phase}, ptr %out{phase}, ptr %shared, ptr %table, ptr %lds, i32 %i{phase}, {_UNIFORM_NAMES})
+  %n{phase} = add i32 %i{phase}, 1
+  %more{phase} = icmp ult i32 %n{phase}, {ITEMS}
+  br i1 %more{phase}, label %p{phase}, label %d{phase}
+d{phase}:""")  # noqa: E501
+            last = phase == len(function.phases) - 1
+            lines.append("  ret void" if last else f"  br label %p{phase + 1}")
+        kernels.append(
+            f"define void @k{n}(ptr %in, ptr %out, ptr %shared, ptr %table, ptr %lds, "
+            "ptr %uniforms) {\nentry:\n" + "\n".join(lines) + "\n}"
+        )
+    bodies = _bodies(functions)
+    text = _spaced(prelude(gpu=False, lanes=lanes, used=bodies) + "\n" + bodies, gpu=False)
+    text = "\n".join([text, *kernels])
+    return _declarations(text) + "\n" + text + "\n"
+
+
+def gpu_text(functions: Sequence[Function], attributes: str, lanes: int) -> str:
+    """Kernels `@k0`, `@k1`, …: (in, out, shared, table, uniforms by value)."""
+    kernels = []
+    for n, function in enumerate(functions):
+        lds = "null"
+        if function.uses_lds:
+            lds = f"@lds{n}"
+            kernels.append(
+                f"{lds} = internal addrspace(3) global [{LDS_BYTES} x i8] poison, align 16"
+            )
+        lines = [f"""  %i = call i32 @llvm.amdgcn.workitem.id.x()
+  %w = zext i32 %i to i64
+  %ia = mul i64 %w, {RECORD_BYTES}
+  %mine = getelementptr i8, ptrG %in, i64 %ia
+  %oa = mul i64 %w, {8 * OUTPUTS}
+  %to = getelementptr i8, ptrG %out, i64 %oa"""]
+        for phase in range(len(function.phases)):
+            if phase:
+                lines.append('  fence syncscope("workgroup") release')
+                lines.append("  call void @llvm.amdgcn.s.barrier()")
+                lines.append('  fence syncscope("workgroup") acquire')
+            lines.append(
+                f"  call void @f{n}_{phase}(ptrG %mine, ptrG %to, ptrG %shared, ptrK %table, "
+                f"ptrL {lds}, i32 %i, {_UNIFORM_NAMES})"
+            )
+        kernels.append(
+            f"define amdgpu_kernel void @k{n}(ptrG %in, ptrG %out, ptrG %shared, ptrK %table, "
+            f"{_UNIFORM_NAMES}) #0 {{\n" + "\n".join(lines) + "\n  ret void\n}"
+        )
+    bodies = _bodies(functions)
+    whole = [prelude(gpu=True, lanes=lanes, used=bodies), bodies, *kernels]
+    text = _spaced("\n".join(whole), gpu=True)
+    return f"{_declarations(text)}\n{text}\nattributes #0 = {{ {attributes} }}\n"
+
+
+Maker = Callable[[int, random.Random], Function]
