@@ -30,6 +30,7 @@ from rawgpu.compiler_bridge.cache import cache
 from rawgpu.compiler_bridge.workers import pool
 from rawgpu.contract import Binding, Buffer, Device, Kernel, PeerCopy, Puller, Recording
 from rawgpu.errors import DeviceNotFound, OperationError
+from rawgpu.runtime import rooms
 
 # --- devices -------------------------------------------------------------------------------------
 
@@ -121,11 +122,30 @@ def check_device(name: str) -> str:
     return known
 
 
+def _forget_names() -> None:
+    """A virtual room was entered or is left: names of GPUs mean other ones."""
+    with _lock:
+        _runs.clear()
+        _names.clear()
+        gpus = [name for name in _opened if not name.startswith("cpu:")]
+        there = [*_elsewhere, *(_opened.pop(name) for name in gpus)]
+        _elsewhere[:] = [opened for opened in there if not opened.device.closed]
+
+
+_elsewhere: list[Opened] = []
+"""Devices of outer rooms, whose names mean others now."""
+
+
+rooms.watchers.append(_forget_names)
+
+
 def close() -> None:
     """Close every device; tensors that live there can no longer be read."""
     _runs.clear()
     while _opened:
         _opened.popitem()[1].close()
+    while _elsewhere:
+        _elsewhere.pop().close()
     pool().close()
 
 

@@ -316,6 +316,10 @@ class Device(Protocol):
     @property
     def properties(self) -> DeviceProperties: ...
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, by its owner or with the virtual room it was in."""
+
     def alloc(self, size_bytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> Buffer: ...
 
     def array(self, value: Any) -> Array:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from rawgpu.errors import DeviceNotFound
+from rawgpu.runtime import rooms
 from rawgpu.runtime.discover import VENDORS, devices, driver
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def open_device(name: str | None = None) -> Device:
         for info in module.discover():
             if info.name == full:
                 device: Device = module.open_device(full)
+                if vendor != "cpu":
+                    rooms.note(device)
                 return device
     names = ", ".join(info.name for info in devices()) or "none"
     raise DeviceNotFound(f"no device {wanted!r}; there are: {names}", hint="rawgpu devices")

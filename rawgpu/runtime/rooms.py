@@ -12,11 +12,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rawgpu.contract import Device
     from rawgpu.virtual.room import Room
 
+watchers: list[Callable[[], None]] = []
+"""Called when the names of devices begin to mean others: a room was entered, or is left."""
 ENVIRONMENT = "RAWGPU_VIRTUAL"
 VENDORS = ("amd", "nv", "intel", "metal")
 
@@ -44,4 +49,13 @@ def room(spec: str, **options: Any) -> Room:
     """
     load_vendors()
     made: Room = importlib.import_module("rawgpu.virtual.room").Room(spec, **options)
+    made.watchers = watchers
     return made
+
+
+def note(device: Device) -> None:
+    """Let the room that is entered, if one is, close this device when it is left."""
+    module = sys.modules.get("rawgpu.virtual.room")
+    found = module.current() if module is not None else None
+    if found is not None:
+        found.devices.add(device)

@@ -11,8 +11,10 @@ nest; the innermost counts.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -90,6 +92,12 @@ def parse(spec: str) -> list[str]:
     return names
 
 
+class Closeable(Protocol):
+    """A device, as far as rooms care."""
+
+    def close(self) -> None: ...
+
+
 class Room:
     """Virtual machines that drivers find while the room is entered. A context manager.
 
@@ -114,6 +122,10 @@ class Room:
         self.clock: Clock = HostClock() if threaded else SteppedClock()
         self.options = options
         self.machines: dict[str, VirtualMachine] = {}
+        self.devices: weakref.WeakSet[Closeable] = weakref.WeakSet()
+        """What was opened here, to be closed before the machines are."""
+        self.watchers: list[Callable[[], None]] = []
+        """Called when the names of devices mean others: after entering, and on leaving."""
         self._names = parse(spec)
 
     def __enter__(self) -> Self:
@@ -132,13 +144,21 @@ class Room:
             )
             self.machines[vendor] = _makers[vendor].build(setting)
         _rooms.append(self)
+        for watcher in tuple(self.watchers):
+            watcher()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _rooms.remove(self)
-        for machine in self.machines.values():
-            machine.close()
-        self.machines.clear()
+        """Close what was opened here and is still open, then the machines."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.machines.clear)
+            for machine in self.machines.values():
+                stack.callback(machine.close)
+            stack.callback(_rooms.remove, self)
+            for watcher in tuple(self.watchers):
+                stack.callback(watcher)
+            for device in tuple(self.devices):
+                stack.callback(device.close)
 
     def port(self, vendor: str) -> KernelPort:
         """The kernel that serves this vendor's GPUs; KeyError where the room has none."""

@@ -7,7 +7,9 @@ import gc
 import numpy as np
 import pytest
 
+import rawgpu
 from frontend import Tensor, engine
+from rawgpu.errors import DeviceNotFound
 from tests.frontend.evaluator import uses_reference
 
 DEVICE = "cpu:0"
@@ -60,3 +62,20 @@ def test_a_device_that_works_on_keeps_what_its_replays_use(monkeypatch: pytest.M
         assert len(device._in_use) <= 3
         np.testing.assert_array_equal(y.numpy(), np.arange(7, dtype=np.float32) * (i + 1.5))
     device._in_use.clear()
+
+
+def test_a_room_that_is_left_takes_its_devices_along() -> None:
+    kept = []
+    for name in ("gfx1100", "gfx942"):
+        with rawgpu.room(name):
+            x = Tensor([1.0, 2.0], device="amd:0")
+            kept.append(x)  # outlives its GPU
+            assert (x + 1).tolist() == [2.0, 3.0]
+            with rawgpu.room("gfx1201"):
+                assert engine.opened("amd:0").target.key.count("gfx1201")
+                assert (Tensor([4.0], device="amd:0") * 2).tolist() == [8.0]
+            assert (x * 2).tolist() == [2.0, 4.0]
+            device = engine.opened("amd:0").device
+        assert device.closed
+        with pytest.raises(DeviceNotFound):
+            (x + 1).tolist()

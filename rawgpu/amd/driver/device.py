@@ -366,6 +366,10 @@ class AmdDevice(Arrays):
         if self._closed:
             raise DeviceClosed(f"{self.name} is closed")
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Give back queues, memory, events and mappings. Idempotent.
 

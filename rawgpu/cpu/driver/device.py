@@ -179,6 +179,10 @@ class CpuDevice(Arrays):
         if self._closed:
             raise DeviceClosed(f"{self.name} is closed")
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Give back memory, code and threads; what is still pending is dropped. Idempotent."""
         if self._closed:

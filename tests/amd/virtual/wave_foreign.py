@@ -133,6 +133,8 @@ class Writer:
     def pick(self, type_: str, constants: float = 0.12) -> str:
         """One of the later values of a type, or a constant."""
         known = self.values.get(type_)
+        if not known and type_.endswith("i1>") or not known and type_ == "i1":
+            return "zeroinitializer" if type_ != "i1" else "true"
         if known and self.rng.random() >= constants:
             return self.rng.choice(known[-10:])
         if type_ in FLOATS:
