@@ -69,8 +69,12 @@ class Opened:
         """Keep what submitted work uses until it is done; waits when there is much of it."""
         self._in_use.append(memory)
         if len(self._in_use) > IN_FLIGHT:
-            self.queue.synchronize()
-            self._in_use.clear()
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait for all work, and let go of the memory it used."""
+        self.queue.synchronize()
+        self._in_use.clear()
 
     def close(self) -> None:
         self.queue.close()

@@ -17,6 +17,7 @@ import pytest
 import frontend as fe
 from frontend import Tensor, engine, jit, nn, no_grad, optim
 from frontend.capture import FORMS
+from rawgpu.contract import MemoryStatistics
 from rawgpu.errors import OperationError, OutOfMemory, ShapeError
 from tests.frontend.evaluator import uses_reference
 
@@ -1012,6 +1013,7 @@ def test_out_of_memory_in_a_replay_leaves_state_as_it_was(monkeypatch: pytest.Mo
     assert t.tolist() != value
 
 
+@pytest.mark.host  # a GPU refuses the grid first
 def test_memory_that_does_not_exist_is_out_of_memory_and_no_more() -> None:
     t = Tensor([1.0])
 
@@ -1242,27 +1244,33 @@ def test_a_recording_can_use_several_devices(other_device: str) -> None:
 # --- many times ----------------------------------------------------------------------------------
 
 
+def memory_of(device: str) -> MemoryStatistics:
+    """What is in use when all work is done and all garbage gone."""
+    opened = engine.opened(device)
+    opened.settle()
+    gc.collect()
+    return opened.device.memory()
+
+
 def test_a_thousand_replays_do_not_grow_memory() -> None:
     net, _, step = training("Adam", lr=0.01)
     recorded = jit(step)
     x, y = Tensor(draw(1, 16, 6)), Tensor(np.arange(16) % 3)
     for _ in range(3):
         recorded(x, y)
-    gc.collect()
-    device = engine.opened(x.device).device
-    before, objects = device.memory(), len(gc.get_objects())
+    before, objects = memory_of(x.device), len(gc.get_objects())
     for _ in range(1000):
         recorded(x, y)
-    gc.collect()
-    after = device.memory()
+    after = memory_of(x.device)
     assert after.in_use_bytes == before.in_use_bytes
     assert after.allocations == before.allocations
-    assert len(gc.get_objects()) < objects + 50
+    if x.device.startswith("cpu:"):  # a virtual GPU remembers packets, up to a limit
+        assert len(gc.get_objects()) < objects + 50
     assert np.isfinite(net.first.weight.numpy()).all()
 
 
 def test_recordings_that_are_dropped_free_what_they_held() -> None:
-    device = engine.opened(engine.default_device()).device
+    device = engine.default_device()
 
     def once() -> None:
         w = Tensor(draw(1, 100, 100))
@@ -1270,9 +1278,7 @@ def test_recordings_that_are_dropped_free_what_they_held() -> None:
         f(Tensor(draw(1, 100, 100))).realize()
 
     once()
-    gc.collect()
-    before = device.memory().in_use_bytes
+    before = memory_of(device).in_use_bytes
     for _ in range(3):
         once()
-    gc.collect()
-    assert device.memory().in_use_bytes == before
+    assert memory_of(device).in_use_bytes == before

@@ -101,6 +101,7 @@ print(json.dumps([before, during, held(), value]))
 """
 
 
+@pytest.mark.host  # a GPU's connection to its kernel driver outlives devices
 @pytest.mark.skipif(sys.platform != "linux", reason="counts entries of /proc")
 def test_closing_returns_every_descriptor_and_thread() -> None:
     command = [sys.executable, "-c", CLOSING]

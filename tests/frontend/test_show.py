@@ -43,6 +43,7 @@ def run(**settings: str) -> str:
     return done.stderr
 
 
+@pytest.mark.host
 def test_every_level_prints_what_it_is_called_after() -> None:
     assert set(SIGNS) == set(LEVELS)
     said = run(RAWGPU_SHOW="all")

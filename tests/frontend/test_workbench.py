@@ -18,7 +18,10 @@ from frontend.workbench import Kernel, Workbench
 from rawgpu.errors import CompileError, KernelFault, LaunchError, OperationError
 from tests.frontend.evaluator import uses_reference
 
-pytestmark = pytest.mark.skipif(uses_reference(), reason="there are no kernels")
+pytestmark = [
+    pytest.mark.skipif(uses_reference(), reason="there are no kernels"),
+    pytest.mark.host,  # kernels are written by hand here, for this processor
+]
 
 
 def draw(*shape: int) -> Any:

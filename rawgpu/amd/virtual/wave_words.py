@@ -59,7 +59,9 @@ class WaveWords(Operands):
         return Typed("u", 64, self.joined(self.as_bits(low, 32), self.as_bits(high, 32)))
 
     def packed_pairs(self, arguments: list[ast.expr]) -> Typed:
-        picks = (self.instruction.get("op_sel") & 1, self.instruction.get("op_sel_hi") >> 1 & 1)
+        """The low word from the first source, the high one from the second, each by `op_sel`."""
+        chosen = self.instruction.get("op_sel")
+        picks = (chosen & 1, chosen >> 1 & 1)
         values = [self.words_of(self.value(node), 2) for node in arguments]
         return Typed("u", 64, self.joined(values[0][picks[0]], values[1][picks[1]]))
 

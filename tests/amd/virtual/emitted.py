@@ -31,7 +31,7 @@ from rawgpu.errors import RawGpuError
 from tests.amd.virtual.wave_graph import target_for
 from tests.amd.virtual.wave_rig import Arena, Kernel
 
-DATA = Path(__import__("os").environ.get("EMITTED", "x.json"))
+DATA = Path(__file__).parents[2] / "data" / "amd" / "emitted.json"
 FAMILIES = {"gfx1100": "gfx11", "gfx1201": "gfx12", "gfx90a": "gfx90a", "gfx942": "gfx942"}
 """Family, as instruction tables call it, by the GPU that is compiled for."""
 TESTS = (

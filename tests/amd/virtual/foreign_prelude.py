@@ -94,6 +94,10 @@ def _table() -> dict[str, tuple[str, str]]:
         _ldexp(table, suffix, wide)
     for suffix in ("f32", "f64"):
         _frexp(table, suffix)
+    for name in ("minimum", "maximum", "minimumnum", "maximumnum", "minnum", "maxnum"):
+        _choice_of_halves(table, name)
+    for name in ("minimum", "maximum", "minimumnum", "maximumnum", "minnum", "maxnum", "fma"):
+        _of_pairs(table, name, 3 if name == "fma" else 2)
     for source, to, through in (
         ("double", "half", "double"), ("float", "bfloat", "float"), ("half", "bfloat", "float"),
     ):  # fmt: skip
@@ -125,6 +129,37 @@ def _fma(table: dict[str, tuple[str, str]], suffix: str, wide: str) -> None:
     table[name] = (
         _define(type_, name, [type_] * 3, host),
         _define(type_, name, [type_] * 3, gpu),
+    )
+
+
+def _choice_of_halves(table: dict[str, tuple[str, str]], op: str) -> None:
+    """The smaller or larger of two halves; x86 has it for float only."""
+    name, types = f"{op}_f16", ["half"] * 2
+    host = [
+        *_widened("half", "float", 2),
+        f"%w = call float @llvm.{op}.f32(float %w0, float %w1)",
+        *_narrowed("float", "%w", "half"),
+    ]
+    gpu = [f"%r = call half @llvm.{op}.f16(half %a0, half %a1)", "ret half %r"]
+    table[name] = _define("half", name, types, host), _define("half", name, types, gpu)
+
+
+def _of_pairs(table: dict[str, tuple[str, str]], op: str, count: int) -> None:
+    """Of <2 x half>, one after the other on x86."""
+    pair, name = "<2 x half>", f"{op}_v2f16"
+    lines = []
+    for half in (0, 1):
+        for i in range(count):
+            lines.append(f"%e{half}{i} = extractelement {pair} %a{i}, i32 {half}")
+        inside = ", ".join(f"half %e{half}{i}" for i in range(count))
+        lines.append(f"%f{half} = call half @{op}_f16({inside})")
+    lines.append(f"%low = insertelement {pair} poison, half %f0, i32 0")
+    lines.append(f"%both = insertelement {pair} %low, half %f1, i32 1")
+    inside = ", ".join(f"{pair} %a{i}" for i in range(count))
+    gpu = [f"%r = call {pair} @llvm.{op}.v2f16({inside})", f"ret {pair} %r"]
+    table[name] = (
+        _define(pair, name, [pair] * count, [*lines, f"ret {pair} %both"]),
+        _define(pair, name, [pair] * count, gpu),
     )
 
 

@@ -200,9 +200,7 @@ def floating(w: Writer, type_: str) -> None:
         fused(w, type_)
     elif kind == 5:
         name = rng.choice(("minimum", "maximum", "minimumnum", "maximumnum", "minnum", "maxnum"))
-        first = w.hidden(
-            f"call {type_} @llvm.{name}.{suffix(type_)}({type_} {x}, {type_} {y})"
-        )
+        first = w.hidden(f"call {type_} @{chooser(name, type_)}({type_} {x}, {type_} {y})")
         if name in ("minnum", "maxnum"):
             w.emit(type_, f"fadd {type_} {first}, {splat(type_, constant(element, 0.0))}")
         else:
@@ -227,6 +225,11 @@ def floating(w: Writer, type_: str) -> None:
         choose(w, test, type_)
 
 
+def chooser(name: str, type_: str) -> str:
+    """The function for a minimum or maximum: of the prelude for halves."""
+    return f"{name}_{suffix(type_)}" if "half" in type_ else f"llvm.{name}.{suffix(type_)}"
+
+
 def fused(w: Writer, type_: str) -> None:
     """Multiply-add, often with a constant or with signs changed."""
     rng = w.rng
@@ -236,10 +239,7 @@ def fused(w: Writer, type_: str) -> None:
         parts[at] = w.hidden(f"fneg {type_} {w.some(type_)}")
     if rng.random() < 0.2:
         parts[0] = w.intrinsic(type_, "fabs", (type_, parts[0]))
-    if type_.startswith("<2 x half"):
-        w.intrinsic(type_, "fma", *((type_, part) for part in parts))
-        return
-    if type_.startswith("<"):
+    if type_ == "<2 x float>":
         w.intrinsic(type_, "fma", *((type_, part) for part in parts))
         return
     w.call(type_, f"fma_{suffix(type_)}", *((type_, part) for part in parts))
@@ -265,18 +265,19 @@ def rare(w: Writer, type_: str, x: str, y: str) -> None:
             "i1", f"call i1 @llvm.is.fpclass.{suffix(type_)}({type_} {x}, i32 {mask})"
         )
     elif kind == 5:  # into 0…1, which is a modifier
-        low = w.intrinsic(type_, "maxnum", (type_, x), (type_, constant(type_, 0.0)))
+        low = w.hidden(
+            f"call {type_} @{chooser('maxnum', type_)}({type_} {x}, {type_} {constant(type_, 0.0)})"
+        )
         high = w.hidden(
-            f"call {type_} @llvm.minnum.{suffix(type_)}({type_} {low}, "
+            f"call {type_} @{chooser('minnum', type_)}({type_} {low}, "
             f"{type_} {constant(type_, 1.0)})"
         )
-        w.values[type_].remove(low)
         w.emit(type_, f"fadd {type_} {high}, {constant(type_, 0.0)}")
     else:
         z = w.pick(type_)
         names = rng.choice((("minimum", "maximum"), ("maximum", "maximum"), ("minimum",) * 2))
-        first = w.intrinsic(type_, names[0], (type_, x), (type_, y))
-        w.intrinsic(type_, names[1], (type_, first), (type_, z))
+        first = w.call(type_, chooser(names[0], type_), (type_, x), (type_, y))
+        w.call(type_, chooser(names[1], type_), (type_, first), (type_, z))
 
 
 def brain(w: Writer) -> None:

@@ -230,6 +230,8 @@ def _spaced(text: str, gpu: bool) -> str:
     text = text.replace("castF ptrG", "addrspacecast ptrG" if gpu else "bitcast ptrG")
     text = text.replace("castF ptrL", "addrspacecast ptrL" if gpu else "bitcast ptrL")
     text = text.replace("castF ptrP", "addrspacecast ptrP" if gpu else "bitcast ptrP")
+    if not gpu:
+        text = text.replace(", addrspace(5)", "")
     return re.sub(
         r"\bptr([GLPKF])\b",
         lambda m: f"ptr addrspace({SPACES[m[1]]})" if gpu and m[1] in SPACES else "ptr",
