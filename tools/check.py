@@ -4,7 +4,8 @@
 Format, lint, types, public types, house rules and tests, in that order, all of them even when one
 fails, then a table of what happened. Exit status 0 says that nothing failed; what was skipped is
 printed with its reason. `--full` adds the long sweeps; `--skip-tests` leaves out the suite, for a
-run that has just done it, and still checks the house rules in tests/tidy (layers, documents).
+run that has just done it, and still checks the house rules in tests/tidy (layers, documents) and
+the front end on virtual GPUs, which the suite by itself tries on the CPU.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ TYPED = ("rawgpu", "frontend", "tools")
 
 LONG_LINES = 500
 SUMMARY_LINES = 22  # of what pyright prints: counts and the score, without every name
+
+VIRTUAL, THIRD = ("gfx1100", "gfx942"), 3
+"""Virtual GPUs that the front end's tests run on; without `--full` this fraction of them."""
 
 PUBLIC_TYPES_PERCENT = 75.0
 """The least share of public names whose type pyright finds complete. It may only be raised."""
@@ -120,6 +124,17 @@ def suite(*arguments: str) -> Outcome:
     return Outcome("ok" if status == 0 else "FAILED", note or "no tests ran")
 
 
+def on_virtual_gpus(*, full: bool) -> Outcome:
+    """The front end's tests with tensors on virtual GPUs: a fixed third on each, or all."""
+    notes, failed = [], False
+    for number, gpu in enumerate(VIRTUAL, 1):
+        part = () if full else ("--part", f"{number}/{THIRD}")
+        outcome = suite("tests/frontend", "--on", gpu, *part)
+        notes.append(f"{gpu}: {outcome.note}")
+        failed |= outcome.status == "FAILED"
+    return Outcome("FAILED" if failed else "ok", "; ".join(notes))
+
+
 def unproven() -> Iterator[str]:
     """The declarations that nothing from outside pins yet."""
     pattern = re.compile(r"""evidence\s*=\s*["']none""")
@@ -159,19 +174,20 @@ def steps(*, full: bool, skip_tests: bool) -> list[Step]:
         Step("evidence", evidence),
         Step("sizes", sizes),
     ]
+    virtual = Step("virtual GPUs", lambda: on_virtual_gpus(full=full))
     if skip_tests:
         tidy = Step("house rules", lambda: suite("tests/tidy", "-n", "0"))
-        return [*wanted, tidy]
+        return [*wanted, tidy, virtual]
     if full:
-        return [*wanted, Step("tests, all", lambda: suite("-m", "full or not full"))]
-    return [*wanted, Step("tests", suite)]
+        return [*wanted, Step("tests, all", lambda: suite("-m", "full or not full")), virtual]
+    return [*wanted, Step("tests", suite), virtual]
 
 
 def main() -> int:
     """Run every step; return 1 if one failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--full", action="store_true", help="the long sweeps as well")
-    parser.add_argument("--skip-tests", action="store_true", help="only tests/tidy of the suite")
+    parser.add_argument("--skip-tests", action="store_true", help="all but the suite on the CPU")
     options = parser.parse_args()
 
     rows = []

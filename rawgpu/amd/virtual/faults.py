@@ -5,6 +5,7 @@ Source: linux 6.12.107 amdgpu/gmc_v11_0.c, amdkfd/kfd_int_process_v11.c, amdgpu_
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rawgpu.amd.spec.hardware import Feature
@@ -30,6 +31,30 @@ PERMISSION = {
     Access.WRITE: Permission.VALID | Permission.WRITE,
     Access.EXECUTE: Permission.VALID | Permission.READ | Permission.EXECUTE,
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wording:
+    """How a generation's page faults are printed."""
+
+    fault: str
+    source: str
+    register: str
+
+
+WORDING = {
+    False: Wording(
+        fault="[gfxhub0] no-retry page fault",
+        source="IH client 0x1b (UTCL2)",
+        register="VM_L2_PROTECTION_FAULT_STATUS",
+    ),
+    True: Wording(
+        fault="[gfxhub] page fault",
+        source="client 10",
+        register="GCVM_L2_PROTECTION_FAULT_STATUS",
+    ),
+}
+"""By whether the GPU is of gfx10 or later. Source: amdgpu/gmc_v9_0.c, gmc_v11_0.c."""
 
 
 def permission_bits(fault: GpuPageFault) -> int:
@@ -67,15 +92,16 @@ def page_fault_lines(
 ) -> list[str]:
     """The kernel log's lines."""
     head = f"amdgpu 0000:{bus(place)}: amdgpu: "
+    words = WORDING[Feature.WAVE32 in place.board.hardware.features]
     name, pid = process.name, process.pid
     ring = permission_bits(fault) << 3
     permissions = permission_bits(fault)
     where = f"src_id:0 ring:{ring} vmid:{queue.vmid} pasid:{process.pasid}"
     return [
-        f"{head}[gfxhub] page fault ({where})",
+        f"{head}{words.fault} ({where})",
         f"{head} in process {name} pid {pid} thread {name} pid {pid})",
-        f"{head}  in page starting at address 0x{fault.address & -4096:016x} from client 10",
-        f"{head}GCVM_L2_PROTECTION_FAULT_STATUS:0x{status:08X}",
+        f"{head}  in page starting at address 0x{fault.address & -4096:016x} from {words.source}",
+        f"{head}{words.register}:0x{status:08X}",
         f"{head}\t Faulty UTCL2 client ID: {fault.client.value} (0x{CLIENT_IDS[fault.client]:x})",
         f"{head}\t MORE_FAULTS: 0x0",
         f"{head}\t WALKER_ERROR: 0x0",
