@@ -21,6 +21,7 @@ from rawgpu.cli.show import Progress, table
 from rawgpu.contract import DeviceInfo
 from rawgpu.errors import DeviceNotFound
 
+VIRTUAL = "; RAWGPU_VIRTUAL=gfx1100 before the command gives it a virtual GPU"
 SHADES = " ░▒▓█"
 PICTURES = 6
 """Digits in a row of the picture: 16 columns each, so that a row fits a terminal."""
@@ -76,14 +77,14 @@ def groups(options: argparse.Namespace) -> list[tuple[DeviceInfo, ...]]:
         if not 0 < options.gpus <= len(gpus):
             what = f" of {options.device}" if vendor else ""
             raise DeviceNotFound(
-                f"{options.gpus} GPUs{what} asked for, {len(gpus)} found", hint=hint
+                f"{options.gpus} GPUs{what} asked for, {len(gpus)} found", hint=hint + VIRTUAL
             )
         return [tuple(gpus[: options.gpus])]
     if options.device is not None:
         full = options.device if ":" in options.device else f"{options.device}:0"
         named = [info for info in found if info.name == full]
         if not named:
-            raise DeviceNotFound(f"no usable device {options.device}", hint=hint)
+            raise DeviceNotFound(f"no usable device {options.device}", hint=hint + VIRTUAL)
         return [(named[0],)]
     return [(info,) for info in found]
 

@@ -55,6 +55,7 @@ class Opened:
         self.name = name
         self.device: Device = rawgpu.open(name)
         self.target: Target = target_of(self.device)
+        self.virtual = any(info.virtual for info in rawgpu.devices() if info.name == name)
         self.queue = self.device.queue()
         self.kernels: WeakValueDictionary[str, Loaded] = WeakValueDictionary()
         """What is loaded, by its text."""
@@ -106,7 +107,11 @@ def opened(name: str) -> Opened:
 
 def default_device() -> str:
     """RAWGPU_DEVICE, or the CPU."""
-    return check_device(os.environ.get("RAWGPU_DEVICE") or "cpu:0")
+    wanted = os.environ.get("RAWGPU_DEVICE") or "cpu:0"
+    try:
+        return check_device(wanted)
+    except DeviceNotFound as error:
+        raise DeviceNotFound(f"RAWGPU_DEVICE: {error.message}", hint=error.hint) from None
 
 
 _names: dict[str, str] = {}
@@ -387,7 +392,8 @@ class Run:
         opened(steps[0].device).queue.synchronize()
         for step, ns in zip(steps, recording.timings_ns(), strict=True):
             code = self.plan.codes[step.code]
-            row = profile.Row(code.name, step.device, 1, ns, code.flops, code.bytes_moved)
+            virtual = opened(step.device).virtual
+            row = profile.Row(code.name, step.device, 1, ns, code.flops, code.bytes_moved, virtual)
             for p in profile.active:
                 p.rows.append(row)
 

@@ -24,6 +24,8 @@ class Row:
     ns: int
     flops: int
     bytes_moved: int
+    virtual: bool = False
+    """Whether the device is: then its times are made up."""
 
     @property
     def gflops(self) -> float:
@@ -55,6 +57,7 @@ class Profile:
                 old.ns + r.ns,
                 old.flops + r.flops,
                 old.bytes_moved + r.bytes_moved,
+                r.virtual,
             )
         return sorted(sums.values(), key=lambda r: -r.ns)
 
@@ -71,6 +74,9 @@ class Profile:
         ]
         launches = sum(r.launches for r in rows)
         lines.append(f"{'total':{wide}}  {'':6}  {launches:8}  {total / 1e6:8.3f}")
+        made_up = sorted({r.device for r in rows if r.virtual})
+        if made_up:
+            lines.append(f"virtual, so that times are made up: {', '.join(made_up)}")
         return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ A launch by hand; `SAXPY` is the text of a kernel, which stands in README.md:
     from rawgpu.compiler_bridge.llvm import compile_ir, host_target
 
     with rawgpu.open("cpu:0") as cpu:
-        saxpy = cpu.load(compile_ir(SAXPY, host_target(), passes="O2"))["saxpy"]
+        saxpy = cpu.load(compile_ir(SAXPY, host_target(), passes="light"))["saxpy"]
         x = cpu.array(np.arange(1000, dtype=np.float32))
         y = cpu.array(np.ones(1000, dtype=np.float32))
         saxpy(x, y, np.float32(2.0), grid=1000)

@@ -42,6 +42,18 @@ from __future__ import annotations
 from typing import Any
 
 
+def in_units(size_bytes: int) -> str:
+    """`400 bytes`, `24 GiB`, `1.5 TiB`: a size as people read it; bytes up to 10 KiB."""
+    unit, units = 1, iter(("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
+    name = f"byte{'' if size_bytes == 1 else 's'}"
+    while round(size_bytes / unit, 1) >= (1024 if unit > 1 else 10_240):
+        following = next(units, None)
+        if following is None:
+            break
+        unit, name = unit << 10, following
+    return f"{round(size_bytes / unit, 1):g} {name}"
+
+
 class RawGpuError(Exception):
     """The root. `hint`, when given, becomes the `try:` line."""
 

@@ -9,15 +9,21 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from os import PathLike
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from rawgpu.contract import Argument, Binding, Buffer, Device, Grid, Parameter
-from rawgpu.errors import LaunchError
+from rawgpu.errors import BadElf, LaunchError
 
 POINTER = "pointer"
 LONGEST_WAIT_MS = 10**12
+ELF_MACHINES = {
+    3: "32-bit x86", 40: "32-bit ARM", 62: "x86-64", 183: "AArch64", 190: "an NVIDIA GPU",
+    205: "an Intel GPU", 224: "an AMD GPU", 243: "RISC-V",
+}  # fmt: skip
+"""Whose code an ELF has, by its `e_machine`."""
 _INTEGERS = {
     name: (int(np.iinfo(name).min), int(np.iinfo(name).max))
     for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -103,7 +109,23 @@ def bfloat16_bits(value: float) -> int:
     return single + 0x7FFF + (single >> 16 & 1) >> 16
 
 
-def _pack_untyped(value: Any) -> int | Binding:
+def _article(word: str) -> str:
+    return f"an {word}" if word[:2] in ("nd", "NP") or word[:1] in "aeioAEIO" else f"a {word}"
+
+
+def _no_argument(value: Any) -> LaunchError:
+    """The error for what has no address and is no number, with what to pass instead."""
+    if value is None:
+        return LaunchError("None cannot be a kernel argument", hint="np.uint64(0), a null pointer")
+    kind = type(value).__name__
+    on_host = isinstance(value, (np.ndarray, list, tuple))
+    return LaunchError(
+        f"{_article(kind)} cannot be a kernel argument",
+        hint="device.array(x), a copy in the device's memory" if on_host else None,
+    )
+
+
+def _pack_untyped(value: Any, device: Reach | None) -> int | Binding:
     """An argument of a kernel without signature."""
     if isinstance(value, Binding):
         return value
@@ -114,30 +136,59 @@ def _pack_untyped(value: Any) -> int | Binding:
             f"plain number {value!r}, and the program has no signature that says its type",
             hint=f"np.int32({value!r}), np.float32({value!r}) or the like",
         )
-    return _address(value)
+    return _address(value, device)
 
 
-def _address(value: Any) -> int:
+def _address(value: Any, device: Reach | None) -> int:
+    """The address of a buffer or array, which `device` must be able to reach."""
     address = getattr(value, "address", None)
     if not isinstance(address, int):
-        raise LaunchError(f"a {type(value).__name__} cannot be a kernel argument")
+        raise _no_argument(value)
+    if device is not None:
+        check_reach(device, value, "the kernel is")
     return address
 
 
-def _pack_pointer(value: Any) -> int | Binding:
-    if type(value) is DeviceArray:
-        return value.buffer.address
-    if isinstance(value, Binding):
-        return value
-    if isinstance(value, np.generic):
-        if value.dtype != np.uint64:
-            raise LaunchError(f"a {value.dtype.name} for a pointer: pass a buffer")
-        return scalar_bits(value)
-    if isinstance(value, (int, float)):
-        raise LaunchError(
-            f"plain number {value!r} for a pointer", hint="np.uint64(address) for a raw address"
-        )
-    return _address(value)
+def check_reach(device: Reach, memory: Any, who: str) -> None:
+    """LaunchError for an array, a buffer or the like in memory that `device` does not reach.
+
+    Raw addresses, and what does not say whose it is, are taken at their word. `who` is on the
+    device: "the kernel is", "the queue is".
+    """
+    home = getattr(getattr(memory, "buffer", memory), "device", None)
+    if home is None or home is device or device.reaches(memory):
+        return
+    name = getattr(home, "name", home)
+    place = name if name != device.name else f"another {name}"
+    what = "an array" if isinstance(memory, DeviceArray) else "memory"
+    raise LaunchError(
+        f"{what} of {place}, and {who} on {device.name}", hint="copy it there: device.array(values)"
+    )
+
+
+def _pointer_packer(device: Reach | None) -> Callable[[Any], int | Binding]:
+    """What packs a pointer's argument; an array or a buffer of `device` soonest."""
+    own: Any = device if device is not None else object()
+
+    def pack(value: Any) -> int | Binding:
+        if type(value) is DeviceArray:
+            if value.device is own:
+                return value.buffer.address
+        elif getattr(value, "device", None) is own:
+            return _address(value, None)
+        if isinstance(value, Binding):
+            return value
+        if isinstance(value, np.generic):
+            if value.dtype != np.uint64:
+                raise LaunchError(f"a {value.dtype.name} for a pointer: pass a buffer")
+            return scalar_bits(value)
+        if isinstance(value, (int, float)):
+            raise LaunchError(
+                f"plain number {value!r} for a pointer", hint="np.uint64(address) for a raw address"
+            )
+        return _address(value, device)
+
+    return pack
 
 
 def _pack_scalar(value: Any, dtype: str) -> int | Binding:
@@ -153,7 +204,8 @@ def _pack_scalar(value: Any, dtype: str) -> int | Binding:
         return plain_bits(value, dtype)
     if isinstance(getattr(value, "address", None), int):
         raise LaunchError(f"a buffer for {dtype}")
-    raise LaunchError(f"a {type(value).__name__} cannot be a kernel argument")
+    kind = _article(type(value).__name__) if value is not None else "None"
+    raise LaunchError(f"{kind} for {dtype}", hint=f"a number, or np.{dtype}(number)")
 
 
 def _float_packer(dtype: str) -> Callable[[Any], int | Binding]:
@@ -182,10 +234,8 @@ def _integer_packer(dtype: str) -> Callable[[Any], int | Binding]:
 
 
 @functools.cache
-def _packer(dtype: str) -> Callable[[Any], int | Binding]:
-    """What turns an argument of a parameter of type `dtype` into a word."""
-    if dtype == POINTER:
-        return _pack_pointer
+def scalar_packer(dtype: str) -> Callable[[Any], int | Binding]:
+    """What turns an argument of a parameter of type `dtype`, no pointer, into a word."""
     if dtype in _FLOATS:
         return _float_packer(dtype)
     if dtype in _INTEGERS:
@@ -193,24 +243,57 @@ def _packer(dtype: str) -> Callable[[Any], int | Binding]:
     return functools.partial(_pack_scalar, dtype=dtype)
 
 
-class ArgumentPacker:
-    """Turns a call's arguments into 64-bit words. A driver keeps one for each kernel."""
+def _named(position: int, parameter: Parameter) -> str:
+    """A parameter's name, if the file gave it one."""
+    return "" if parameter.name == f"argument{position}" else parameter.name
 
-    def __init__(self, kernel: str, signature: tuple[Parameter, ...] | None) -> None:
+
+def _in_words(position: int, parameter: Parameter) -> str:
+    """`x: pointer`; `4 bytes` where the file has neither name nor type."""
+    size = parameter.dtype.removeprefix("bytes")
+    kind = f"{size} bytes" if size.isdigit() else parameter.dtype
+    name = _named(position, parameter)
+    return f"{name}: {kind}" if name else kind
+
+
+class Reach(Protocol):
+    """A device, as a packer knows it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def reaches(self, memory: Any) -> bool:
+        """Whether its kernels may use memory that an array or buffer of another device has."""
+
+
+class ArgumentPacker:
+    """Turns a call's arguments into 64-bit words. A driver keeps one for each kernel.
+
+    With `device`, memory that this device does not reach is refused.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        signature: tuple[Parameter, ...] | None,
+        device: Reach | None = None,
+    ) -> None:
         self.kernel = kernel
         self.signature = signature
-        rows = () if signature is None else signature
-        self._packers = tuple(_packer(parameter.dtype) for parameter in rows)
+        self.device = device
+        pointer = _pointer_packer(device)
+        self._packers = tuple(
+            pointer if row.dtype == POINTER else scalar_packer(row.dtype) for row in signature or ()
+        )
 
     def __call__(self, arguments: Sequence[Argument]) -> list[int | Binding]:
         """Each argument as a word, or the binding that will give it."""
         if self.signature is None:
             return [self.one(position, value) for position, value in enumerate(arguments)]
         if len(self._packers) != len(arguments):
-            names = ", ".join(f"{p.name}: {p.dtype}" for p in self.signature)
+            rows = ", ".join(_in_words(i, row) for i, row in enumerate(self.signature))
             raise LaunchError(
-                f"{self.kernel} takes {len(self._packers)} arguments ({names}), "
-                f"not {len(arguments)}"
+                f"{self.kernel} takes {len(self._packers)} arguments ({rows}), not {len(arguments)}"
             )
         try:
             return [pack(value) for pack, value in zip(self._packers, arguments, strict=True)]
@@ -221,13 +304,33 @@ class ArgumentPacker:
         """The word of one argument."""
         try:
             if self.signature is None:
-                return _pack_untyped(value)
+                return _pack_untyped(value, self.device)
             return self._packers[position](value)
         except LaunchError as error:
-            name = "" if self.signature is None else f" {self.signature[position].name!r}"
-            raise LaunchError(
-                f"{self.kernel}, argument {position}{name}: {error.message}", hint=error.hint
-            ) from None
+            name = "" if self.signature is None else _named(position, self.signature[position])
+            where = f"argument {position}" + (f" {name!r}" if name else "")
+            raise LaunchError(f"{self.kernel}, {where}: {error.message}", hint=error.hint) from None
+
+
+def object_bytes(image: object, device_name: str, *machines: str) -> bytes:
+    """What `load` was given, if it can be code for `machines`, which are values of `ELF_MACHINES`.
+
+    Source of the numbers: ELF's `e_machine`, byte 18, little-endian.
+    """
+    if not isinstance(image, (bytes, bytearray, memoryview)):
+        example = f"{str(image)!r}" if isinstance(image, (str, PathLike)) else "name"
+        raise BadElf(
+            f"load takes the bytes of an object file, not {_article(type(image).__name__)}",
+            hint=f"pass the bytes of the file: Path({example}).read_bytes()",
+        )
+    data = bytes(image)
+    machine = int.from_bytes(data[18:20], "little")
+    if data[:4] == b"\x7fELF" and ELF_MACHINES.get(machine, machines[0]) not in machines:
+        raise BadElf(
+            f"this is code for {ELF_MACHINES[machine]}, and the device is {device_name}, "
+            f"which runs code for {' or '.join(machines)}",
+        )
+    return data
 
 
 class Arrays:
@@ -247,6 +350,7 @@ class DeviceArray:
 
     def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.buffer = buffer
+        self.device = buffer.device
         self.shape = shape
         self.dtype = dtype
 

@@ -77,16 +77,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many cells (operation × dtype) were compared with NumPy, and by how many examples.
 
-    And the sum of what tests recorded as `count WHAT`.
+    And the sum of what tests recorded as `count WHAT`, and each `share WHAT` as it is.
     """
     examples: Counter[str] = Counter()
     counted: Counter[str] = Counter()
+    shares: dict[str, str] = {}
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             if name.startswith("cell "):
                 examples[name] += int(str(value))
             elif name.startswith("count "):
                 counted[name.removeprefix("count ")] += int(str(value))
+            elif name.startswith("share "):
+                shares[name.removeprefix("share ")] = str(value)
     if examples:
         terminalreporter.write_line(
             f"{len(examples)} cells (operation × dtype) compared with NumPy, "
@@ -94,3 +97,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
     for what, number in sorted(counted.items()):
         terminalreporter.write_line(f"{number} {what}")
+    for what, share in sorted(shares.items()):
+        terminalreporter.write_line(f"{what}: {share}")

@@ -68,8 +68,11 @@ def test_scalars_become_zero_extended_bits(value: Any, dtype: Any, bits: Any) ->
         (np.datetime64(1, "s"), None, "datetime64"),
         ("x", "int32", "a str"),
         ("x", "pointer", "a str"),
-        (None, None, "a NoneType"),
-        (np.zeros(3), None, "a ndarray"),
+        (None, None, r"None cannot be.*\n  try: np.uint64\(0\)"),
+        (None, "pointer", r"None cannot be.*\n  try: np.uint64\(0\)"),
+        (None, "float32", r"None for float32\n  try: a number"),
+        (np.zeros(3), None, r"an ndarray cannot be.*\n  try: device.array\(x\)"),
+        ([1, 2], "pointer", r"a list cannot be.*\n  try: device.array\(x\)"),
     ],
 )
 def test_what_has_no_certain_meaning_is_refused(value: Any, dtype: Any, says: str) -> None:
@@ -119,3 +122,14 @@ def test_grids_become_three_counts(grid: Any, blocks: Any) -> None:
 def test_impossible_grids_are_refused(grid: Any) -> None:
     with pytest.raises(LaunchError):
         grid_blocks(grid)
+
+
+def test_arguments_without_names_are_counted_by_their_sizes() -> None:
+    rows = (Parameter("argument0", "pointer"), Parameter("argument1", "bytes4"))
+    with pytest.raises(LaunchError, match=r"k takes 2 arguments \(pointer, 4 bytes\), not 1"):
+        ArgumentPacker("k", rows)([np.uint64(0)])
+    with pytest.raises(LaunchError, match=r"k, argument 0: an ndarray cannot"):
+        ArgumentPacker("k", rows).one(0, np.zeros(3))  # type: ignore[arg-type]
+    named = (Parameter("x", "pointer"), Parameter("n", "int32"))
+    with pytest.raises(LaunchError, match=r"2 arguments \(x: pointer, n: int32\), not 0"):
+        ArgumentPacker("k", named)([])

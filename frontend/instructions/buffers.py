@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frontend.dtype import DType
 from frontend.instructions import indices
-from frontend.instructions.indices import Env
+from frontend.instructions.indices import Env, Spot
 from frontend.instructions.ir import BITS, Builder, Value
 from frontend.instructions.memory import memory_kind
 from frontend.loops import expr as ex
@@ -54,6 +54,16 @@ class Buffers:
         if value is None:
             value = self.b.const("i64", 0)
         return self.b.address(self.pointer(slot), value, self.size_bytes(slot), constant)
+
+    def addresses(self, slot: int, index: Index, spot: Spot) -> Value:
+        """The address of `slot[index]` in each lane, by 32-bit offsets from a common address.
+
+        The index in bytes must be narrow (`indices.is_narrow`).
+        """
+        b, size = self.b, self.size_bytes(slot)
+        common, own = indices.apart(index, spot)
+        offsets = b.cast("zext", indices.narrow(b, own * size, spot), "i64")
+        return b.address(self.address(slot, common, spot.env), offsets, 1)
 
     def always_inside(self, load: ex.Load) -> bool:
         """Whether the index cannot leave the buffer, so that reading needs no condition."""

@@ -92,44 +92,95 @@ def lanes(b: Builder, index: Index, spot: Spot, kind: str = "i64") -> Value:
         first = scalar(b, index, spot.env)
         first = first if kind == "i64" else b.cast("itrunc", first, kind)
         return b.op("add", first, b.iota(kind, spot.piece.lanes, 0, by))
-    found: Value = b.const("i64", index.constant, spot.piece.lanes)
-    for atom, c in index.terms:
-        found = b.op("add", found, _atom_lanes(b, atom, c, spot))
+    found = _sum_lanes(b, index, spot, "i64")
     return found if kind == "i64" else b.cast("itrunc", found, kind)
 
 
-def _atom_lanes(b: Builder, atom: Var | Quotient | Remainder, c: int, spot: Spot) -> Value:
+def _sum_lanes(b: Builder, index: Index, spot: Spot, kind: str) -> Value:
+    assert spot.piece is not None
+    found: Value = b.const(kind, index.constant, spot.piece.lanes)
+    for atom, c in index.terms:
+        found = b.op("add", found, _atom_lanes(b, atom, c, spot, kind))
+    return found
+
+
+def _atom_lanes(
+    b: Builder, atom: Var | Quotient | Remainder, c: int, spot: Spot, kind: str
+) -> Value:
     piece = spot.piece
     assert piece is not None
-    factor = b.const("i64", c)
+    factor = b.const(kind, c)
     if isinstance(atom, Var):
         held = spot.env[atom]
         if isinstance(held, Value):
-            return b.op("mul", held, factor)
+            return b.op("mul", held if kind == "i64" else b.cast("itrunc", held, kind), factor)
         if atom == spot.vector:
-            return b.op("mul", b.iota("i64", piece.lanes, piece.start), factor)
-        return b.const("i64", held * c)
-    inner = lanes(b, atom.index, spot)
+            return b.op("mul", b.iota(kind, piece.lanes, piece.start), factor)
+        return b.const(kind, held * c)
+    inner = lanes(b, atom.index, spot) if kind == "i64" else narrow(b, atom.index, spot)
     shift = -(atom.index.low // atom.by) if atom.index.low < 0 else 0
-    by = b.const("i64", atom.by)
-    inner = b.op("add", inner, b.const("i64", shift * atom.by))
+    by = b.const(kind, atom.by)
+    inner = b.op("add", inner, b.const(kind, shift * atom.by))
     if isinstance(atom, Remainder):
         return b.op("mul", b.op("urem", inner, by), factor)
-    quotient = b.op("sub", b.op("udiv", inner, by), b.const("i64", shift))
+    quotient = b.op("sub", b.op("udiv", inner, by), b.const(kind, shift))
     return b.op("mul", quotient, factor)
 
 
-def holds(b: Builder, condition: Condition, spot: Spot) -> Value:
+# --- 32-bit lanes, for processors to which 64-bit arithmetic is dear -----------------------------
+
+
+def is_narrow(index: Index, room: int = 1 << 31) -> bool:
+    """Whether 32 bits hold the index and everything on the way to it."""
+    atoms = [atom for atom, _ in index.terms if not isinstance(atom, Var)]
+    reach = abs(index.constant) + sum(
+        abs(c) * max(abs(atom.low), abs(atom.high)) for atom, c in index.terms
+    )
+    return reach < room and all(is_narrow(atom.index, room // 2) for atom in atoms)
+
+
+def narrow(b: Builder, index: Index, spot: Spot) -> Value:
+    """As `lanes`, of an index that `is_narrow`: computed in 32 bits, the common part apart."""
+    common, own = apart(index, spot)
+    if spot.piece is None or not own.terms:
+        return b.cast("itrunc", scalar(b, index, spot.env), "i32")
+    first = b.cast("itrunc", scalar(b, common, spot.env), "i32")
+    return b.op("add", first, _sum_lanes(b, own, spot, "i32"))
+
+
+def apart(index: Index, spot: Spot) -> tuple[Index, Index]:
+    """(what is the same in all lanes, the rest), whose sum is the index; the rest is not negative.
+
+    The rest holds no constant but what keeps it from being negative.
+    """
+    held = spot.env
+    varying = {
+        v
+        for v in index.variables()
+        if v == spot.vector or (isinstance(value := held.get(v), Value) and value.lanes > 1)
+    }
+
+    def varies(atom: Var | Quotient | Remainder) -> bool:
+        return atom in varying if isinstance(atom, Var) else bool(atom.index.variables() & varying)
+
+    own = Index((atom, c) for atom, c in index.terms if varies(atom))
+    common = Index(((a, c) for a, c in index.terms if not varies(a)), index.constant)
+    below = min(0, own.low)
+    return common + below, own - below
+
+
+def holds(b: Builder, condition: Condition, spot: Spot, *, wide: bool = True) -> Value:
     """Whether the condition holds: one bit, or one a lane."""
-    value = lanes(b, condition.index, spot)
+    index = condition.index
+    kind = "i64" if wide or not is_narrow(index) else "i32"
+    value = lanes(b, index, spot) if kind == "i64" else narrow(b, index, spot)
     if isinstance(condition, InRange):
         # as unsigned, a negative index is beyond every extent
-        return b.compare("icmp", "ult", value, b.const("i64", condition.extent, value.lanes))
-    by = condition.by
-    low = condition.index.low
+        return b.compare("icmp", "ult", value, b.const(kind, condition.extent, value.lanes))
+    by, low = condition.by, index.low
     shift = -(low // by) * by if low < 0 else 0
-    rest = b.op("urem", b.op("add", value, b.const("i64", shift)), b.const("i64", by))
-    return b.compare("icmp", "eq", rest, b.const("i64", 0))
+    rest = b.op("urem", b.op("add", value, b.const(kind, shift)), b.const(kind, by))
+    return b.compare("icmp", "eq", rest, b.const(kind, 0))
 
 
 def active(b: Builder, piece: Piece) -> Value:

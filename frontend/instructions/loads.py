@@ -71,6 +71,8 @@ class Loads:
 
     def _row(self, e: ex.Load, spot: Spot, piece: Piece) -> Value:
         b, held = self._b, self._buffers
+        if not self._shuffles and (partial := self._of_lanes(e, spot, piece, masked_only=True)):
+            return partial
         kind, size = held.kind(e.slot), held.size_bytes(e.slot)
         address = held.address(e.slot, e.index, spot.env)
         mask = None if held.always_inside(e) else spot.predicate
@@ -127,8 +129,35 @@ class Loads:
             picked = b.shuffle(picked or row, row, picks)
         return picked
 
+    def _of_lanes(
+        self, e: ex.Load, spot: Spot, piece: Piece, *, masked_only: bool = False
+    ) -> Value | None:
+        """One element for each lane by 32-bit offsets, where they reach.
+
+        A lane that should not read reads the first element: what is done under a predicate is
+        dropped where that does not hold, and so is what lanes past the end compute.
+        """
+        b, held = self._b, self._buffers
+        kind, size = held.kind(e.slot), held.size_bytes(e.slot)
+        mask = None if held.always_inside(e) else spot.predicate
+        if piece.active < piece.lanes and held.slots[e.slot].role is not ln.Role.SCRATCH:
+            active = indices.active(b, piece)
+            mask = active if mask is None else b.op("and", mask, active)
+        offset = e.index * size
+        if not indices.is_narrow(offset) or (masked_only and mask is None):
+            return None
+        if mask is None:
+            addresses = held.addresses(e.slot, e.index, spot)
+        else:
+            inside = b.select(mask, indices.narrow(b, offset, spot), b.const("i32", 0))
+            offsets = b.cast("zext", b.splat(inside, piece.lanes), "i64")
+            addresses = b.address(held.pointer(e.slot), offsets, 1)
+        return b.gather(kind, addresses, b.const("i1", 1, piece.lanes), align=size)
+
     def _gather(self, e: ex.Load, spot: Spot, piece: Piece) -> Value:
         b, held = self._b, self._buffers
+        if not self._shuffles and (found := self._of_lanes(e, spot, piece)):
+            return found
         size = held.size_bytes(e.slot)
         mask = b.const("i1", 1, piece.lanes)
         if piece.active < piece.lanes:

@@ -22,7 +22,7 @@ def store(values: Values, s: ln.Store, spot: Spot) -> None:
         _store_at_position(values, s, spot)
         return
     value = to_memory(values.b, values.at(s.value, spot), buffers.slots[s.slot].dtype)
-    _put(buffers, s, value, spot)
+    _put(values, s, value, spot)
 
 
 def _store_at_position(values: Values, s: ln.Store, spot: Spot) -> None:
@@ -32,17 +32,21 @@ def _store_at_position(values: Values, s: ln.Store, spot: Spot) -> None:
     assert position.lanes == 1, "a scatter's position is the same in all lanes"
     with b.when(b.compare("icmp", "ult", position, b.const("i64", s.var.extent))):
         value = to_memory(b, values.fresh().at(s.value, spot), buffers.slots[s.slot].dtype)
-        _put(buffers, s, value, spot.binding(s.var, position))
+        _put(values, s, value, spot.binding(s.var, position))
 
 
-def _put(buffers: Buffers, s: ln.Store, value: Value, spot: Spot) -> None:
+def _put(values: Values, s: ln.Store, value: Value, spot: Spot) -> None:
+    buffers = values.buffers
     b, piece, step = buffers.b, spot.piece, indices.step(s.index, spot)
     size = buffers.size_bytes(s.slot)
     if piece is not None and step not in (0, 1):
         assert not s.add, s
         mask = indices.active(b, piece) if piece.active < piece.lanes else b.const("i1", 1)
-        where = indices.lanes(b, s.index, spot)
-        addresses = b.address(buffers.pointer(s.slot), where, size)
+        if values.wide_lanes or not indices.is_narrow(s.index * size):
+            where = indices.lanes(b, s.index, spot)
+            addresses = b.address(buffers.pointer(s.slot), where, size)
+        else:
+            addresses = buffers.addresses(s.slot, s.index, spot)
         b.scatter(b.splat(value, piece.lanes), addresses, mask, align=size)
         return
     address = buffers.address(s.slot, s.index, spot.env)

@@ -31,6 +31,8 @@ class Values:
         self.b, self.buffers = buffers.b, buffers
         self._machine, self._tile, self._env, self._extents = machine, tile, env, extents
         self._loads = Loads(buffers, tile, extents, shuffles=machine.shuffles)
+        self.wide_lanes = machine.shuffles
+        """Whether a lane's index may have 64 bits at no cost."""
         self._place = {lo.var: i for i, lo in enumerate(tile)}
         self._vector = next((lo.var for lo in tile if lo.kind is ln.Kind.VECTOR), None)
         self._memo: dict[tuple[object, ...], Value] = {}
@@ -100,9 +102,10 @@ class Values:
 
     def holds(self, e: ex.Masked, spot: Spot) -> Value:
         """Whether all conditions of `e` hold: one bit, or one a lane."""
-        holds = indices.holds(self.b, e.conditions[0], spot)
+        wide = self.wide_lanes
+        holds = indices.holds(self.b, e.conditions[0], spot, wide=wide)
         for condition in e.conditions[1:]:
-            holds = self.b.op("and", holds, indices.holds(self.b, condition, spot))
+            holds = self.b.op("and", holds, indices.holds(self.b, condition, spot, wide=wide))
         return holds
 
     def assuming(self, holds: Value, spot: Spot) -> Spot:

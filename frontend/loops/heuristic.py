@@ -23,6 +23,7 @@ from frontend.graph.node import Op
 from frontend.loops import expr as ex
 from frontend.loops import stages
 from frontend.loops.index import Index, Var
+from frontend.loops.lanes import lane_axis
 from frontend.loops.machine import Machine
 from frontend.loops.nest import (
     Kernel,
@@ -45,15 +46,17 @@ PIECE_BYTES = 4096
 MOST_STREAMED_ROWS = 16
 """More rows than that make a product, bound by arithmetic, of what is bound by memory."""
 
+SCALAR_ROUNDS = 9
+"""Rounds of a reduction that a GPU's code writes out, so that scalar loads take several at once."""
+
 
 def schedule(kernel: Kernel, machine: Machine) -> Kernel:
     """The kernel with steps for its outer loops and each nest."""
     if kernel.outer:
-        nests = tuple(replace(n, steps=_steps(n, machine, grid=False)) for n in kernel.nests)
+        nests = tuple(_scheduled(n, machine, grid=False) for n in kernel.nests)
         return replace(kernel, nests=nests, outer_steps=_outer_steps(kernel))
     grid = len(kernel.nests) == 1
-    nests = tuple(replace(n, steps=_steps(n, machine, grid=grid)) for n in kernel.nests)
-    return replace(kernel, nests=nests)
+    return replace(kernel, nests=tuple(_scheduled(n, machine, grid=grid) for n in kernel.nests))
 
 
 def _outer_steps(kernel: Kernel) -> tuple[Step, ...]:
@@ -74,12 +77,16 @@ def _outer_steps(kernel: Kernel) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _steps(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
+def _scheduled(nest: Nest, machine: Machine, *, grid: bool) -> Nest:
     if nest.ordered:
-        return _ordered(nest, machine, grid=grid)
-    if nest.reduce:
-        return _reduction(nest, machine, grid=grid)
-    return _map(nest, machine, grid=grid)
+        return replace(nest, steps=_ordered(nest, machine, grid=grid))
+    if not (nest.axes or nest.reduce):
+        return replace(nest, steps=())
+    vector = None
+    if machine.block_lanes:
+        nest, vector = lane_axis(nest, machine)
+    schedule_of = _reduction if nest.reduce else _map
+    return replace(nest, steps=schedule_of(nest, machine, vector, grid=grid))
 
 
 # --- what loads cost -----------------------------------------------------------------------------
@@ -147,11 +154,13 @@ def _vector_axis(nest: Nest, machine: Machine) -> Var:
 # --- maps ----------------------------------------------------------------------------------------
 
 
-def _map(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
+def _map(
+    nest: Nest, machine: Machine, vector: Var | None = None, *, grid: bool
+) -> tuple[Step, ...]:
     if not nest.axes:
         return ()
     lanes = machine.lanes(_bits(nest))
-    vector = _map_vector(nest)
+    vector = vector or _map_vector(nest)
     turned = _transposed_axis(nest, vector, lanes) if machine.shuffles else None
     tiling = Tiling(nest)
     if turned is not None:
@@ -198,8 +207,10 @@ def _finish(
 # --- reductions ----------------------------------------------------------------------------------
 
 
-def _reduction(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
-    vector = _vector_axis(nest, machine)
+def _reduction(
+    nest: Nest, machine: Machine, vector: Var | None = None, *, grid: bool
+) -> tuple[Step, ...]:
+    vector = vector or _vector_axis(nest, machine)
     if nest.inner and vector not in nest.reduce and not nest.axes:
         vector = nest.reduce[-1]
     if vector in nest.reduce:
@@ -265,7 +276,10 @@ def _along_output(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> t
     rounds = tiling.left(shared) if shared is not None else []
     outputs += [*rounds[:-1], *tiling.left(vector), *rounds[-1:]]
     written = 48 // (rows * columns) if wide is None else 2
-    reduce = _reduce_loops(nest, tiling, max(1, written))
+    if machine.block_lanes:
+        reduce = _reduce_loops(nest, tiling, max(SCALAR_ROUNDS, written), even=True)
+    else:
+        reduce = _reduce_loops(nest, tiling, max(1, written))
     if staged is None or not rounds:
         return _finish(tiling, outputs, reduce, grid=grid)
     steps = _finish(tiling, outputs, reduce, grid=grid, below_grid=rounds[-1])
@@ -291,8 +305,13 @@ def _block_rows(nest: Nest, machine: Machine, shared: Var, rows: int) -> int:
     return -(-block // rows) * rows
 
 
-def _reduce_loops(nest: Nest, tiling: Tiling, budget: int) -> list[tuple[Part, Kind]]:
-    """Short innermost reduction loops are written out, long ones by `budget` rounds."""
+def _reduce_loops(
+    nest: Nest, tiling: Tiling, budget: int, *, even: bool = False
+) -> list[tuple[Part, Kind]]:
+    """Short innermost reduction loops are written out, long ones by `budget` rounds.
+
+    `even`: by the power of two below.
+    """
     loops: list[tuple[Part, Kind]] = []
     written = 1
     for v in reversed(nest.reduce):
@@ -301,6 +320,7 @@ def _reduce_loops(nest: Nest, tiling: Tiling, budget: int) -> list[tuple[Part, K
             written *= v.extent
             continue
         factor = max(1, budget // written)
+        factor = 1 << factor.bit_length() - 1 if even else factor
         if factor > 1:
             tiling.split(v, factor)
         outer, *inner = tiling.left(v)

@@ -267,15 +267,30 @@ class Index:
 
 
 def _rejoined(sums: dict[Atom, int], constant: int) -> Index:
-    """The sum, with `c*by*(e//by) + c*(e%by)` put together again as `c*e`."""
+    """The sum, with what divisions took apart put together again.
+
+    `c*by*(e//by) + c*(e%by)` is `c*e`, and `c*by*(e//by%n) + c*(e%by)` is `c*(e%(by*n))`.
+    """
     for atom in list(sums):
-        if isinstance(atom, Remainder) and sums.get(atom):
-            quotient = Quotient(atom.index, atom.by)
-            coefficient = sums[atom]
-            if sums.get(quotient) == coefficient * atom.by:
-                del sums[atom], sums[quotient]
-                joined = Index(((a, c) for a, c in sums.items() if c), constant)
-                return joined + atom.index * coefficient
+        if not isinstance(atom, Remainder) or not sums.get(atom):
+            continue
+        coefficient, whole = sums[atom], atom.index // atom.by
+        if len(whole.terms) != 1 or whole.constant or whole.terms[0][1] != 1:
+            continue
+        quotient = whole.terms[0][0]
+        joined: Index | None = None
+        if sums.get(quotient) == coefficient * atom.by:
+            joined, partner = atom.index, quotient
+        else:
+            for other, c in sums.items():
+                if c == coefficient * atom.by and isinstance(other, Remainder):
+                    if other.index == whole:
+                        joined, partner = atom.index % (atom.by * other.by), other
+                        break
+        if joined is not None:
+            del sums[atom], sums[partner]
+            rest = Index(((a, c) for a, c in sums.items() if c), constant)
+            return rest + joined * coefficient
     return Index(((a, c) for a, c in sums.items() if c), constant)
 
 

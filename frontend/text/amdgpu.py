@@ -48,6 +48,8 @@ def kernel_text(name: str, body: Region, target: Target, buffers: int, lanes: in
 
 
 class _AmdPrinter(Printer):
+    short_counters = True
+
     def __init__(self, function: ir.Function, ops: LlvmOps, lanes: int) -> None:
         super().__init__(function, ops)
         self.lanes = lanes

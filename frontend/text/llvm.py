@@ -31,11 +31,19 @@ _INTRINSIC_UNARY = frozenset(["fabs", "sqrt", "floor", "ceil", "trunc", "roundev
 _CASTS = {"itrunc": "trunc"}
 
 
+def fits(count: Value) -> bool:
+    """Whether a loop's bound leaves room for a last step in 31 bits."""
+    return 0 <= int(count.attr) < 1 << 30
+
+
 class Printer:
     """Prints regions into one function; what a target does its own way it overrides.
 
     `on_<instruction>` prints an instruction that has a form of its own.
     """
+
+    short_counters = False
+    """Whether loops count in 32 bits where those do."""
 
     def __init__(self, function: ir.Function, maths_ops: LlvmOps) -> None:
         self.f = function
@@ -64,17 +72,21 @@ class Printer:
     def _loop(self, value: Value) -> None:
         f, region = self.f, value.regions[0]
         start, stop, *carried = (self.known[a] for a in value.args)
+        type_ = t.i64
+        if self.short_counters and all(a.is_constant and fits(a) for a in value.args[:2]):
+            type_ = t.i32
+            start, stop = (f.const(type_, int(a.attr)) for a in value.args[:2])
         before, body, after = f.current, f.block("loop"), f.block("after")
         f.br(body)
         f.at(body)
-        index = f.phi(t.i64, (start, before))
-        self.known[region.arguments[0]] = index
+        index = f.phi(type_, (start, before))
+        self.known[region.arguments[0]] = index if type_ is t.i64 else f.cast("zext", index, t.i64)
         phis = []
         for argument, first in zip(region.arguments[1:], carried, strict=True):
             phis.append(f.phi(first.type, (first, before)))
             self.known[argument] = phis[-1]
         self.region(region)
-        following = f.add(index, f.const(t.i64, value.attr), "nuw nsw")
+        following = f.add(index, f.const(type_, value.attr), "nuw nsw")
         index.add(following, f.current)
         for phi, result in zip(phis, region.results, strict=True):
             phi.add(self.known[result], f.current)

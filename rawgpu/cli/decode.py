@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from rawgpu.cli.files import add_arch, prefixed, read_input, wanted_arch
+from rawgpu.cli.files import ELF_MAGIC, add_arch, prefixed, read_input, wanted_arch
 from rawgpu.errors import BadFile, RawGpuError
 from rawgpu.runtime import decoders
+
+ZIP_MAGIC, RESULTS = b"PK\x03\x04", b"results.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print it."""
     data, arch = read_input(options.file), wanted_arch(options)
+    check_archive(data, options.file)
     try:
         decoder, kind = _decoder(data, arch, options.kind)
         printed = decoder.decode(data, kind, arch)
@@ -38,6 +41,19 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def check_archive(data: bytes, path: str) -> None:
+    """Raise BadFile for a zip, with the way to what is inside."""
+    if not data.startswith(ZIP_MAGIC):
+        return
+    if RESULTS not in data[:64]:
+        raise BadFile(f"{path} is a zip archive", hint="unpack it, and decode what is inside")
+    raise BadFile(
+        f"{path} is a bundle of rawgpu hwcheck; its recordings are traces/STAGE.jsonl inside",
+        hint=f"unzip {path}, then rawgpu decode traces/kernel.jsonl; or rawgpu hwcheck --replay "
+        f"{path}",
+    )
+
+
 def _decoder(data: bytes, arch: str | None, kind: str | None) -> tuple[decoders.Decoder, str]:
     """Whose it is, and what: as said, or as the bytes say themselves."""
     candidates = [decoders.decoder(vendor) for vendor in decoders.available()]
@@ -45,6 +61,8 @@ def _decoder(data: bytes, arch: str | None, kind: str | None) -> tuple[decoders.
         candidates = [decoders.for_arch(arch)]
     for candidate in candidates:
         found = kind if kind is not None else candidate.recognise(data)
+        if found is None and data.startswith(ELF_MAGIC):
+            found = "code"  # another machine's: the reader of code says whose
         if found in candidate.KINDS:
             return candidate, found
     raise BadFile(

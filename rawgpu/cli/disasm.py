@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from rawgpu.cli.files import add_arch, prefixed, read_input, wanted_arch
+from rawgpu.cli.files import ELF_MAGIC, add_arch, prefixed, read_input, wanted_arch
 from rawgpu.errors import BadFile, RawGpuError
 from rawgpu.runtime import decoders
 
@@ -30,6 +30,8 @@ def run(options: argparse.Namespace) -> int:
     data, arch = read_input(options.file), wanted_arch(options)
     try:
         decoder = decoders.for_arch(arch) if arch is not None else decoders.for_program(data)
+        if decoder is None and data.startswith(ELF_MAGIC):  # AMD's reader says whose it is
+            decoder = decoders.decoder("amd")
         if decoder is None:
             raise BadFile(
                 "no program of a vendor's known here, so say whose machine code this is",

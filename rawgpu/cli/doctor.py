@@ -41,7 +41,10 @@ def gather() -> Report:
     for name, part in parts.items():
         try:
             report[name] = part()
-        except (OSError, ImportError, RawGpuError) as error:
+        except RawGpuError as error:
+            hint = "" if error.hint is None else f"; try: {error.hint}"
+            report[name] = {"error": error.message + hint}
+        except (OSError, ImportError) as error:
             report[name] = {"error": f"{type(error).__name__}: {error}"}
     report["advice"] = advice(report)
     return report
@@ -95,11 +98,16 @@ def show_packages(report: Report) -> str:
 
 
 def show_devices(report: Report) -> str:
-    rows = [
-        (d["name"], d["arch"], "usable" if d["usable"] else "unusable", d["title"])
-        for d in rows_of(report, "devices")
-    ]
+    if not isinstance(report["devices"], list):
+        return "devices could not be listed: see below"
+    rows = [(d["name"], d["arch"], _state(d), d["title"]) for d in rows_of(report, "devices")]
     return table(("DEVICE", "ARCH", "", "TITLE"), rows)
+
+
+def _state(device: Report) -> str:
+    if not device["usable"]:
+        return "unusable"
+    return "usable, virtual" if device.get("virtual") else "usable"
 
 
 def show_nodes(report: Report) -> str:
@@ -113,7 +121,10 @@ def show_nodes(report: Report) -> str:
         for node in rows_of(report, "nodes")
     ]
     if not rows:
-        return "no GPU device node: /dev/kfd, /dev/dri/renderD* and /dev/nvidia* are not there"
+        return (
+            "no GPU device node: /dev/kfd, /dev/dri/renderD* and /dev/nvidia* are not there\n"
+            "(RAWGPU_VIRTUAL=gfx1100 before a command gives it a virtual GPU, amd:0)"
+        )
     return table(("NODE", "YOU MAY", "GROUP", "KERNEL DRIVER"), rows)
 
 

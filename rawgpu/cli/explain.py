@@ -6,8 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
+from rawgpu.cli.files import why
+from rawgpu.crash.others import Noticing
 from rawgpu.errors import BadFile
 from rawgpu.runtime import decoders
 
@@ -28,15 +30,20 @@ def run(options: argparse.Namespace) -> int:
     except BrokenPipeError:  # the reader of what we print has gone; the command line knows
         raise
     except (OSError, ValueError) as error:
-        raise BadFile(f"{options.file}: {getattr(error, 'strerror', None) or error}") from None
+        raise BadFile(f"{options.file}: {why(error)}") from None
 
 
 def explain(stream: BinaryIO, *, as_json: bool) -> int:
     """Print what the vendors' readers make of it."""
     log = decoders.log_reader("amd")  # the only one yet; others will share the pass over the log
-    report = log.explain(stream)
+    noticing = Noticing(stream)
+    report = log.explain(cast("BinaryIO", noticing))
     if as_json:
-        print(json.dumps(report.row()))
+        others = {"not_read": noticing.drivers} if noticing.drivers else {}
+        print(json.dumps(report.row() | others))
     else:
         print("\n".join(report.text(log.SAY)))
+        if noticing.drivers:
+            names = ", ".join(noticing.drivers)
+            print(f"\nThere are lines of {names} too, which this version does not read yet.")
     return 0

@@ -10,6 +10,7 @@ import rawgpu
 from rawgpu.errors import BadFile, DeviceNotFound, RawGpuError
 
 MAX_BYTES = 1 << 30
+ELF_MAGIC = b"\x7fELF"
 
 
 def read_input(path: str) -> bytes:
@@ -21,10 +22,15 @@ def read_input(path: str) -> bytes:
             with Path(path).open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise BadFile(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise BadFile(f"{path}: {why(error)}") from None
     if len(data) > MAX_BYTES:
         raise BadFile(f"{path} is larger than {MAX_BYTES} bytes")
     return data
+
+
+def why(error: BaseException) -> str:
+    """What an error says, without number and name of the file, which stand before it."""
+    return str(getattr(error, "strerror", None) or error).replace("No such", "no such", 1)
 
 
 def add_arch(parser: argparse.ArgumentParser) -> None:

@@ -15,8 +15,9 @@ from rawgpu.cli.show import table
 from rawgpu.errors import BadFile
 from rawgpu.hwcheck import bundle, runner
 from rawgpu.hwcheck.plan import BY_NAME, STAGES, Stage
-from rawgpu.hwcheck.probe import full_name, probe_for
+from rawgpu.hwcheck.probe import check_there, full_name, probe_for
 from rawgpu.hwcheck.results import Result, Run
+from rawgpu.runtime.discover import devices
 
 DEFAULT_OUT, PACKED = "rawgpu-hwcheck.json", ".zip"
 
@@ -31,13 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="append", default=[], metavar="STAGE", choices=BY_NAME,
                         help="this stage alone; may be given again")  # fmt: skip
     parser.add_argument("--faults", action="store_true",
-                        help="end with faults on purpose; close other programs first: "
-                        "the GPU may be reset")  # fmt: skip
+                        help="end with faults on purpose, which no other option runs; close other "
+                        "programs first: the GPU may be reset")  # fmt: skip
     parser.add_argument("--limit", type=_seconds, metavar="SECONDS", help="for each stage")
     parser.add_argument("--replay", type=Path, metavar="BUNDLE",
                         help="run the driver against a bundle's recordings instead")  # fmt: skip
     parser.add_argument("--list", action="store_true", help="list the stages")
-    parser.epilog = "0: every stage passed or does not apply; 1: one failed, or a replay differs."
+    parser.epilog = (
+        "0: every stage passed or does not apply; 1: one failed, or a replay differs; "
+        "2: the options leave no stage."
+    )
+    parser.set_defaults(refuse=parser.error)
 
 
 def _seconds(text: str) -> int:
@@ -62,8 +67,12 @@ def run(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     if options.replay is not None:
         return _replay(options)
+    _check_stages(options)
+    device = full_name(options.device)
+    probe = probe_for(device)
+    check_there(device)
     plan = runner.Plan(
-        device=full_name(options.device),
+        device=device,
         out=options.out.absolute(),
         faults=options.faults,
         start=options.start,
@@ -71,9 +80,13 @@ def run(options: argparse.Namespace) -> int:
         limit_s=options.limit,
         told=(lambda stage, result: None) if options.json else _told,
     )
+    if not plan.chosen():
+        options.refuse("no stage is both after --from and among --only")
+    if not options.json:
+        print(_tested(device), flush=True)
     found = runner.run(plan)
     packed = plan.out.with_suffix(PACKED)
-    cleaner = bundle.Cleaner(bundle.own_names(), probe_for(plan.device).private)
+    cleaner = bundle.Cleaner(bundle.own_names(), probe.private)
     bundle.write(found, plan.traces, packed, cleaner)
     counts = count(found)
     if options.json:
@@ -84,6 +97,23 @@ def run(options: argparse.Namespace) -> int:
             print("the device is virtual: its times are made up")
         print(f"results: {options.out}\nfor a report, with no name of yours in it: {packed}")
     return 1 if counts["failed"] else 0
+
+
+def _check_stages(options: argparse.Namespace) -> None:
+    """Stages that break something are run by --faults and by nothing else."""
+    asked = [*options.only, *filter(None, [options.start])]
+    breaking = [name for name in asked if BY_NAME[name].faults]
+    if breaking and not options.faults:
+        options.refuse(f"stage {breaking[0]} breaks something on purpose: it needs --faults too")
+
+
+def _tested(name: str) -> str:
+    """Which device this is about."""
+    for info in devices():
+        if info.name == name:
+            kind = "a virtual GPU, whose times are made up" if info.virtual else "real"
+            return f"testing {name}: {info.arch}, {info.title or 'without a title'} ({kind})\n"
+    return f"testing {name}: the first stage says why it is not seen\n"
 
 
 def count(found: Run) -> dict[str, int]:
@@ -107,7 +137,7 @@ def _told(stage: Stage, result: Result | None) -> None:
     if result is None:
         print(f"{stage.name:14}{stage.title:42}", end="", flush=True)
         return
-    print(f"{result.status:8}{result.seconds:7.2f} s  {_short(result.figures)}".rstrip())
+    print(f"{result.status:8}{result.seconds:8.3f} s  {_short(result.figures)}".rstrip())
     if result.status == "skipped":
         print(f"{'':14}{result.message}")
     if result.status == "failed":
@@ -119,10 +149,11 @@ def _told(stage: Stage, result: Result | None) -> None:
 
 
 def _short(figures: Any) -> str:
-    """The figures that fit on a line."""
+    """The figures that fit on a line, measured ones with three digits."""
     parts: list[str] = []
     for name, value in figures.items():
-        text = f"{name}={value}"
+        text = f"{name}={float(f'{value:.3g}'):g}" if isinstance(value, float) else ""
+        text = text or f"{name}={value}"
         if len(text) < 40 and sum(map(len, parts)) + len(text) < 70:
             parts.append(text)
     return " ".join(parts)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import time
 import tokenize
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import rawgpu
-from rawgpu.cli.files import prefixed, read_input
+from rawgpu.cli.files import ELF_MAGIC, prefixed, read_input, why
 from rawgpu.contract import Array, Device, Kernel, Parameter
 from rawgpu.errors import BadFile, DeviceNotFound, LaunchError, RawGpuError
 from rawgpu.launch import POINTER
@@ -43,6 +44,10 @@ DAMAGED = (
     tokenize.TokenError, RecursionError,
 )  # fmt: skip
 """What NumPy's reader of a damaged header lets through: it has Python's own parser read it."""
+CLANG = (
+    "clang-19 --target=amdgcn-amd-amdhsa -mcpu=gfx1100 -x cl -cl-std=CL2.0 -nogpulib -O2 -c {file}"
+)
+"""What makes a code object of OpenCL C."""
 HOW = "x=file.npy, n=int32:100, a=float32:0.5, out=float32[100]"
 
 
@@ -51,15 +56,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="a compiled file for the device; - reads standard input")
     parser.add_argument("--kernel", metavar="NAME", help="needed where the file has several")
     parser.add_argument("--device", metavar="NAME", help="such as amd:0; else the file's vendor's")
-    parser.add_argument("--grid", default="1", metavar="X[,Y,Z]", help="how many blocks")
-    parser.add_argument("--block", default="1", metavar="X[,Y,Z]", help="work-items of a block")
+    parser.add_argument(
+        "--grid", default="1", metavar="X[,Y,Z]", help="how many blocks; one, if not given"
+    )
+    parser.add_argument(
+        "--block", default="1", metavar="X[,Y,Z]", help="work-items of a block; one, if not given"
+    )
     parser.add_argument(
         "--arg", action="append", default=[], metavar="NAME=VALUE", help=f"in order: {HOW}"
     )
     parser.add_argument(
         "--out", action="append", default=[], metavar="NAME=FILE.npy", help="keep an array"
     )
-    parser.add_argument("--timeout-ms", type=int, default=30_000, help="how long to wait, 30000")
+    parser.add_argument(
+        "--timeout-ms", type=int, default=30_000, metavar="MS",
+        help="how long to wait, in the device's time; else 30000",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,14 +108,24 @@ class ArgumentText:
         try:
             return float(self.value)
         except ValueError:
-            raise LaunchError(f"--arg {self.name}: what is {self.value!r}?", hint=HOW) from None
+            raise LaunchError(f"--arg {self.name}: {self._unknown()}", hint=HOW) from None
+
+    @property
+    def is_array(self) -> bool:
+        return self.value.endswith(".npy") or _SHAPED.match(self.value) is not None
+
+    def _unknown(self) -> str:
+        """What a value is not, where it is none of those that there are."""
+        if Path(self.value).exists():
+            return f"{self.value} is no .npy file, as numpy.save writes them"
+        return f"{self.value!r} is no number, no array and no .npy file"
 
     def _file(self) -> np.ndarray[Any, Any]:
         try:
             with Path(self.value).open("rb") as file:
                 found: np.ndarray[Any, Any] = np.lib.format.read_array(file, allow_pickle=False)
         except DAMAGED as error:
-            raise BadFile(f"{self.value}: {error}") from None
+            raise BadFile(f"{self.value}: {why(error)}") from None
         if found.dtype.kind not in "biuf":
             raise BadFile(f"{self.value} holds no array of numbers")
         return found
@@ -212,6 +234,7 @@ def choose_kernel(program: Any, name: str | None) -> Kernel:
 def run(options: argparse.Namespace) -> int:
     """Launch, wait, and show or keep what the arrays hold."""
     data = read_input(options.file)
+    check_compiled(data, options.file)
     texts = [ArgumentText.of(text) for text in options.arg]
     keep = dict(_kept(text, texts) for text in options.out)
     name = options.device or default_device(data)
@@ -223,8 +246,6 @@ def run(options: argparse.Namespace) -> int:
         seconds, arrays = _launch(device, kernel, texts, options)
         held = {key: array.numpy() for key, array in arrays.items()}
         for key, path in keep.items():
-            if key not in held:
-                raise LaunchError(f"--out {key}: this argument is no array")
             np.save(path, held[key], allow_pickle=False)
         _show(device, kernel, seconds, held, options)
     return 0
@@ -234,9 +255,31 @@ def _kept(text: str, arguments: Sequence[ArgumentText]) -> tuple[str, str]:
     name, equals, path = text.partition("=")
     if not equals or not path.endswith(".npy"):
         raise LaunchError(f"--out {text!r} is no NAME=FILE.npy")
-    if name not in [argument.name for argument in arguments]:
+    known = {argument.name: argument for argument in arguments}
+    if name not in known:
         raise LaunchError(f"--out {name}: there is no --arg {name}=…")
+    if not known[name].is_array:
+        raise LaunchError(f"--out {name}: this argument is no array")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise LaunchError(f"--out {text}: there is no folder {folder}", hint=f"mkdir -p {folder}")
+    if Path(path).is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise LaunchError(f"--out {text}: {path} cannot be written")
     return name, path
+
+
+def check_compiled(data: bytes, path: str) -> None:
+    """Raise BadFile for what is nothing that a compiler made, with what makes it so."""
+    if data.startswith(ELF_MAGIC) or default_device(data) != "cpu:0":
+        return
+    if path.endswith(".npy"):
+        raise BadFile(f"{path} is an array and no compiled file", hint="--arg NAME=" + path)
+    hints = dict.fromkeys((".cl", ".c"), "compile it first: " + CLANG.format(file=path))
+    hints[".ll"] = "rawgpu.compiler_bridge.llvm.compile_ir, as docs/vendors/amd.md shows"
+    raise BadFile(
+        f"{path} is no compiled file: neither an ELF nor an offload bundle",
+        hint=hints.get(Path(path).suffix),
+    )
 
 
 def _opened(name: str, path: str) -> Device:
@@ -277,15 +320,18 @@ def _show(
     options: argparse.Namespace,
 ) -> None:
     properties = device.properties
+    shape = {"grid": sizes(options.grid, "grid"), "block": sizes(options.block, "block")}
     if options.json:
         rows = {
             key: {"dtype": str(array.dtype), "shape": list(array.shape), "first": _first(array)}
             for key, array in held.items()
         }
-        line = {"device": properties.name, "arch": properties.arch, "kernel": kernel.name}
+        line = {"device": properties.name, "arch": properties.arch, "kernel": kernel.name, **shape}
         print(json.dumps({**line, "seconds": seconds, "arrays": rows, "kept": options.out}))
         return
-    print(f"{kernel.name} on {properties.name} ({properties.arch}): {seconds * 1e3:.3f} ms")
+    where = f"{properties.name} ({properties.arch})"
+    how = ", ".join(f"{name} {','.join(map(str, size))}" for name, size in shape.items())
+    print(f"{kernel.name} on {where}, {how}: {seconds * 1e3:.3f} ms")
     for key, array in held.items():
         more = ", …" if array.size > SHOWN else ""
         shown = ", ".join(str(item) for item in array.reshape(-1)[:SHOWN].tolist())

@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -39,11 +39,11 @@ COMMANDS = {
     "disasm": Command("rawgpu.cli.disasm", "print machine code, and what it does"),
     "decode": Command("rawgpu.cli.decode", "print packets, registers, descriptors, recordings"),
     "explain": Command("rawgpu.cli.explain", "say what a kernel log tells of a GPU's crash"),
-    "evidence": Command("rawgpu.cli.evidence", "what from outside pins each declaration"),
+    "evidence": Command("rawgpu.cli.evidence", "say what from outside pins each declaration"),
     "bench launch": Command("frontend.bench.launch", "time launches, recorded and eager"),
     "bench speed": Command("frontend.bench.speed", "time operations, alone or against torch"),
-    "bench virtual": Command("rawgpu.cli.bench_virtual", "speed of virtual GPUs"),
-    "bench memory": Command("frontend.bench.memory", "growth, and what a training step holds"),
+    "bench virtual": Command("rawgpu.cli.bench_virtual", "time virtual GPUs on fixed kernels"),
+    "bench memory": Command("frontend.bench.memory", "measure growth, and a step of training"),
 }
 
 
@@ -66,12 +66,11 @@ def find(words: Sequence[str]) -> tuple[str, list[str]] | None:
 
 def usage() -> str:
     """What `rawgpu --help` prints."""
-    lines = [f"  {name:14}{command.help}" for name, command in COMMANDS.items()]
     return "\n".join(
         [
             "usage: rawgpu COMMAND [--json] [...]",
             "",
-            *lines,
+            *_listed(COMMANDS),
             "",
             "`rawgpu COMMAND --help` says more. Every command takes --json.",
         ]
@@ -83,8 +82,13 @@ def group_usage(word: str) -> str | None:
     rows = {name: command for name, command in COMMANDS.items() if name.startswith(word + " ")}
     if not rows:
         return None
-    lines = [f"  {name:14}{command.help}" for name, command in rows.items()]
-    return "\n".join([f"usage: rawgpu {word} COMMAND [--json] [...]", "", *lines])
+    return "\n".join([f"usage: rawgpu {word} COMMAND [--json] [...]", "", *_listed(rows)])
+
+
+def _listed(rows: Mapping[str, Command]) -> list[str]:
+    """A line a command, their descriptions below one another."""
+    wide = max(map(len, rows)) + 2
+    return [f"  {name:{wide}}{command.help}" for name, command in rows.items()]
 
 
 def version() -> str:

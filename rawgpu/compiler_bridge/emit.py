@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import binding
 
 from rawgpu.compiler_bridge.logs import compile_error
-from rawgpu.compiler_bridge.target import Passes, Target, check_target
+from rawgpu.compiler_bridge.target import Passes, Target, check_passes, check_target
 from rawgpu.errors import CompileError
 
 _HAS_TRIPLE = re.compile(r"^\s*target\s+triple\b", re.MULTILINE)
@@ -97,6 +97,7 @@ def emit(
     know.
     """
     assert 0 <= level <= 3, level
+    check_passes(passes)
     machine, layout = _machine(target, level)
     if "\0" in text:  # where LLVM would stop reading, and compile the rest
         line = text[: text.index("\0")].count("\n") + 1

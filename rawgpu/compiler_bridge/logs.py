@@ -9,7 +9,8 @@ from rawgpu.errors import CompileError
 _PARSE_ERROR = re.compile(r"^<string>:(\d+):(\d+): error: (.*)$", re.MULTILINE)
 # "LLVM ERROR: ..." and "error: ..." end the process; an assertion or a stack dump may surround
 # them.
-_FATAL = re.compile(r"^(?:LLVM ERROR|fatal error|error): (.*)$", re.MULTILINE)
+# A message about a whole function has a place that is none.
+_FATAL = re.compile(r"^(?:LLVM ERROR|fatal error|error): (?:<unknown>:0:0: )?(.*)$", re.MULTILINE)
 
 
 def _squeeze(line: str) -> str:
@@ -47,6 +48,11 @@ def find_line(text: str, log: str) -> int | None:
         if line.startswith("define") and any(f"@{a or b}(" in line for a, b in functions):
             return i + 1
     return None
+
+
+def explains(log: str) -> bool:
+    """Whether LLVM said why it ended its process."""
+    return _FATAL.search(log) is not None
 
 
 def compile_error(text: str, log: str) -> CompileError:

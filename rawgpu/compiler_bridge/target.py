@@ -11,10 +11,10 @@ import difflib
 import functools
 import platform
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from rawgpu.compiler_bridge import target_names
-from rawgpu.errors import UnsupportedDevice
+from rawgpu.errors import CompileError, UnsupportedDevice
 
 Passes: TypeAlias = Literal["none", "light"]
 """IR passes before code generation: none for explicit vector code, light for scalar code."""
@@ -49,6 +49,13 @@ class Target:
     def enabled(self) -> frozenset[str]:
         """Names that `features` turns on; what the processor's name implies is not among them."""
         return frozenset(word[1:] for word in self.features.split(",") if word.startswith("+"))
+
+
+def check_passes(passes: str) -> None:
+    """Raise CompileError unless `passes` is a set of passes that there is."""
+    known = get_args(Passes)
+    if passes not in known:
+        raise CompileError(f"there are no passes {passes!r}; there are: {', '.join(known)}")
 
 
 def _refuse(kind: str, name: str, known: tuple[str, ...], where: str) -> UnsupportedDevice:

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import IO
 
 from rawgpu.compiler_bridge.frames import HEADER, Frame, FrameError, Kind, parse_header
-from rawgpu.compiler_bridge.logs import compile_error
-from rawgpu.compiler_bridge.target import Passes, Target, check_target
+from rawgpu.compiler_bridge.logs import compile_error, explains
+from rawgpu.compiler_bridge.target import Passes, Target, check_passes, check_target
 from rawgpu.errors import CompileError, UnsupportedDevice
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -268,6 +268,7 @@ class Pool:
         Raises CompileError, also when the worker died or took too long, and UnsupportedDevice.
         """
         check_target(job.target)
+        check_passes(job.passes)
         for attempt in (0, 1):
             worker = self._borrow()
             usable = False
@@ -293,8 +294,13 @@ class Pool:
             reason += f" ({time_limit_s:g} s)"
         inner = compile_error(job.text, log) if log.strip() else None
         said = f": {inner.message}" if inner else " and printed nothing"
+        message = f"the compiler process {reason}{said}"
+        if (
+            inner and explains(log) and "in time" not in reason
+        ):  # LLVM ends its process over some mistakes: that says nothing
+            message = inner.message
         return CompileError(
-            f"the compiler process {reason}{said}",
+            message,
             line=inner.line if inner else None,
             text=inner.text if inner else "",
             log=log,

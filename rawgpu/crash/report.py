@@ -73,6 +73,15 @@ class Report:
                 yield f"  {line}"
 
 
+OUTCOMES: Mapping[str, str] = {
+    "succeeded_vram_lost": "succeeded, and video memory was lost",
+    "vram_lost": "video memory was lost",
+    "succeeded_resuming": "succeeded, and the driver began to resume",
+    "started_unknown_end": "began, and the log ends before it says how it went",
+}
+"""Outcomes of resets that are no words as they are."""
+
+
 class _Blank(dict[str, Any]):
     def __missing__(self, key: str) -> str:
         return "?"
@@ -80,7 +89,10 @@ class _Blank(dict[str, Any]):
 
 def sentence(event: Mapping[str, Any], say: Mapping[str, str]) -> str:
     """An event in words: the first of the kind's alternatives whose fields it has."""
-    words_of = {k: v.replace("_", " ") if k == "reset_outcome" else v for k, v in event.items()}
+    words_of = dict(event)
+    if "reset_outcome" in event:
+        outcome = event["reset_outcome"]
+        words_of["reset_outcome"] = OUTCOMES.get(outcome, outcome.replace("_", " "))
     for form in say.get(event["kind"], "{kind}").split(" || "):
         try:
             words = form.format_map(words_of)

@@ -127,6 +127,18 @@ def probe_for(name: str) -> Probe:
     return found
 
 
+def check_there(name: str) -> None:
+    """Raise DeviceNotFound for a device that is not among its vendor's.
+
+    Where its vendor has none at all, the first stage is to say why.
+    """
+    vendor, _, number = name.partition(":")
+    there = [info.name for info in devices() if info.name.startswith(f"{vendor}:")]
+    if name not in there and (there or not number.isdecimal()):
+        names = ", ".join(there) or "none of this vendor"
+        raise DeviceNotFound(f"no device {name!r}; there are: {names}", hint="rawgpu devices")
+
+
 def full_name(name: str | None) -> str:
     """`amd` as `amd:0`; without a name, the first device that can be used."""
     if name is None:

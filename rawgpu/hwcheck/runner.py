@@ -61,9 +61,7 @@ class Plan:
         """The stages to run."""
         names = [stage.name for stage in self.stages]
         first = names.index(self.start) if self.start else 0
-        kept = [
-            s for s in self.stages[first:] if self.faults or not s.faults or s.name in self.only
-        ]
+        kept = [s for s in self.stages[first:] if self.faults or not s.faults]
         return [s for s in kept if s.name in self.only] if self.only else kept
 
 

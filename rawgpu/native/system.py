@@ -14,7 +14,7 @@ import platform
 import sys
 from typing import Any
 
-from rawgpu.errors import OutOfMemory, UnsupportedDevice
+from rawgpu.errors import OutOfMemory, UnsupportedDevice, in_units
 from rawgpu.native import _libc
 
 PROT_NONE, PROT_READ, PROT_WRITE, PROT_EXEC = 0, 1, 2, 4
@@ -64,7 +64,7 @@ def map_pages(size_bytes: int, protection: int, flags: int = 0) -> int:
 
 def _refused(call: str, size_bytes: int, number: int) -> Exception:
     """What says that the kernel refused. ENOMEM also means: too many mappings of the process."""
-    text = f"{call} of {size_bytes} bytes: {os.strerror(number)}"
+    text = f"{call} of {in_units(size_bytes)}: {os.strerror(number)}"
     if number != errno.ENOMEM:
         return OSError(number, text)
     return OutOfMemory(

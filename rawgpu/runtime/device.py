@@ -19,10 +19,9 @@ def open_device(name: str | None = None) -> Device:
     Without a name: RAWGPU_DEVICE, or the first usable device. DeviceNotFound says which there are.
     """
     wanted: object = name
+    asked = "" if name is not None else os.environ.get("RAWGPU_DEVICE", "")
     if wanted is None:
-        wanted = os.environ.get("RAWGPU_DEVICE") or next(
-            info.name for info in devices() if info.usable
-        )
+        wanted = asked or next(info.name for info in devices() if info.usable)
     text = wanted if isinstance(wanted, str) else ""
     vendor, colon, number = text.partition(":")
     full = f"{vendor}:{number if colon else 0}"
@@ -35,4 +34,5 @@ def open_device(name: str | None = None) -> Device:
                     rooms.note(device)
                 return device
     names = ", ".join(info.name for info in devices()) or "none"
-    raise DeviceNotFound(f"no device {wanted!r}; there are: {names}", hint="rawgpu devices")
+    by = " (from RAWGPU_DEVICE)" if asked else ""
+    raise DeviceNotFound(f"no device {wanted!r}{by}; there are: {names}", hint="rawgpu devices")

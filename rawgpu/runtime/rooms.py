@@ -44,11 +44,18 @@ def wanted() -> bool:
 def room(spec: str, **options: Any) -> Room:
     """A room of GPUs, `gfx1100*2,gfx942`; enter it with `with`.
 
-    Options: `seed`, `strict`, `threaded`, and what the vendors' machines know (`kernel="6.6"`).
-    Raises UnsupportedDevice for a name that no vendor's virtual GPU has.
+    Options of every room: `seed`, the number that decides all chance (RAWGPU_SEED, or 0);
+    `strict=False` for caches that never go stale; `threaded=True` for GPUs that run beside the
+    program, in host time. Of AMD's: `kernel`, whose requests are answered: "6.1", "6.6", "6.12"
+    (if not given), "6.12.107", or "1.22", the version of KFD's interface in headers that are later
+    than these; `large_bar=False` and `sdma=False` for cards without; `links=False` for GPUs that
+    do not reach each other; `hidden=(1,)`, numbers of GPUs that a container hides;
+    `partitioned=True` for a package whose XCCs are GPUs of their own; `runner`, a function that
+    executes dispatches instead. Raises UnsupportedDevice for a name or an option that none has.
     """
     load_vendors()
     made: Room = importlib.import_module("rawgpu.virtual.room").Room(spec, **options)
+    made.check()
     made.watchers = watchers
     return made
 

@@ -40,6 +40,8 @@ def load(lines: Iterable[str]) -> list[tuple[int, dict[str, Any]]]:
     for number, text in enumerate(texts, 1):
         try:
             entry = json.loads(text)
+        except RecursionError:
+            raise BadFile(f"line {number} of the recording is nested too deeply") from None
         except ValueError:
             if number == len(texts) and not text.endswith("\n"):
                 break

@@ -156,11 +156,11 @@ class NumpyLanes:
 
     def float_resize(self, a: Raw, bits: int, to_bits: int) -> Raw:
         wider = a.astype(FLOAT[to_bits])
-        if bits != 16:
+        if bits == to_bits or 16 not in (bits, to_bits):
             return wider
-        # Processors make a signalling NaN quiet; NumPy does not.
+        # Processors make a signalling NaN quiet; NumPy does not, from or to a half.
         pattern = wider.view(UNSIGNED[to_bits])
-        quiet = UNSIGNED[to_bits](1 << (22 if to_bits == 32 else 51))
+        quiet = UNSIGNED[to_bits](1 << {16: 9, 32: 22, 64: 51}[to_bits])
         return np.where(wider != wider, pattern | quiet, pattern).view(FLOAT[to_bits])
 
     def bool_to_int(self, a: Raw, bits: int) -> Raw:

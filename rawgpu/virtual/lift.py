@@ -120,7 +120,19 @@ class LlvmLanes:
         if bits == to_bits:
             return a
         to = a.type.like(integer(to_bits))
-        return self.f.cast("trunc" if to_bits < bits else "sext" if signed else "zext", a, to)
+        made = self.f.cast("trunc" if to_bits < bits else "sext" if signed else "zext", a, to)
+        if (bits, to_bits) == (16, 32) and not a.type.lanes:
+            return self._opaque(made)
+        return made
+
+    def _opaque(self, a: Raw) -> Raw:
+        """The same 32-bit scalar, of which LLVM knows nothing.
+
+        LLVM 22 for AVX-512 takes `half | mask & 0xFFFF0000`, where the mask was a comparison of
+        lanes and the half is loaded from memory, for the joint of two lane masks, and then leaves
+        the upper one out.
+        """
+        return self.f.emit(a.type, f'call {a.type} asm "", "=r,0"({a.typed})')
 
     def to_float(self, a: Raw, bits: int) -> Raw:
         return self.f.bitcast(a, a.type.like(floating(bits)))

@@ -15,17 +15,19 @@ import contextlib
 import os
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
-from rawgpu.errors import UnsupportedDevice
+from rawgpu.errors import RawGpuError, UnsupportedDevice
 from rawgpu.ioctl.port import KernelPort
 from rawgpu.virtual.clock import Clock, HostClock, SteppedClock
 from rawgpu.virtual.faults import Faults
 from rawgpu.virtual.schedule import Chance
 
 ENVIRONMENT, SEED_ENVIRONMENT = "RAWGPU_VIRTUAL", "RAWGPU_SEED"
+STRICT_ENVIRONMENT = "RAWGPU_STRICT"
+OWN_OPTIONS = ("seed", "strict", "threaded")
 
 
 class VirtualMachine(Protocol):
@@ -63,17 +65,21 @@ class Maker:
     """A vendor that can build virtual GPUs, and the names it knows."""
 
     vendor: str
-    knows: Callable[[str], bool]
+    names: Callable[[], Iterable[str]]
     build: Builder
+    options: tuple[str, ...]
+    """Of a room, besides those that every room has."""
 
 
 _makers: dict[str, Maker] = {}
 _rooms: list[Room] = []
 
 
-def register(vendor: str, knows: Callable[[str], bool], build: Builder) -> None:
+def register(
+    vendor: str, names: Callable[[], Iterable[str]], build: Builder, options: tuple[str, ...] = ()
+) -> None:
     """Called by a vendor's virtual package when it is imported."""
-    _makers[vendor] = Maker(vendor, knows, build)
+    _makers[vendor] = Maker(vendor, names, build, options)
 
 
 _ITEM = re.compile(r"([A-Za-z0-9_.:-]+?)(?:\*(\d{1,2}))?")
@@ -81,6 +87,10 @@ _ITEM = re.compile(r"([A-Za-z0-9_.:-]+?)(?:\*(\d{1,2}))?")
 
 def parse(spec: str) -> list[str]:
     """`gfx1100*2,gfx942` as names, one a GPU."""
+    if not isinstance(spec, str):
+        raise UnsupportedDevice(
+            f"virtual GPUs are named by text, not by {spec!r}", hint='"gfx1100*2,gfx942"'
+        )
     names: list[str] = []
     for item in filter(None, (part.strip() for part in spec.split(","))):
         match = _ITEM.fullmatch(item)
@@ -102,7 +112,9 @@ class Room:
     """Virtual machines that drivers find while the room is entered. A context manager.
 
     Stepped unless `threaded`, which programs need that ring doorbells with plain stores. Other
-    options go to the vendors' builders: `kernel="6.6"`, `large_bar=False`, …
+    options go to the vendors' builders, which say what there are: `kernel="6.6"`,
+    `large_bar=False`, … Raises UnsupportedDevice for what is no room's text, and when it is
+    entered, or by `check`, for a name or an option that no vendor has.
     """
 
     def __init__(
@@ -115,7 +127,7 @@ class Room:
         **options: Any,
     ) -> None:
         self.spec = spec
-        self.seed = int(os.environ.get(SEED_ENVIRONMENT, "0")) if seed is None else seed
+        self.seed = seed_of_environment() if seed is None else seed
         self.strict = strict
         self.faults = Faults()
         self.threaded = threaded
@@ -128,7 +140,18 @@ class Room:
         """Called when the names of devices mean others: after entering, and on leaving."""
         self._names = parse(spec)
 
+    def check(self) -> None:
+        """Raise UnsupportedDevice for a name or an option that none of the vendors has."""
+        vendors = {_maker(name).vendor for name in self._names}
+        known = {option for vendor in vendors for option in _makers[vendor].options}
+        for option in self.options.keys() - known:
+            there = ", ".join([*OWN_OPTIONS, *sorted(known)])
+            raise UnsupportedDevice(
+                f"a room of {self.spec} has no option {option!r}; there are: {there}"
+            )
+
     def __enter__(self) -> Self:
+        self.check()
         by_vendor: dict[str, list[str]] = {}
         for name in self._names:
             by_vendor.setdefault(_maker(name).vendor, []).append(name)
@@ -167,13 +190,29 @@ class Room:
 
 def _maker(name: str) -> Maker:
     for maker in _makers.values():
-        if maker.knows(name):
+        if name in maker.names():
             return maker
-    vendors = ", ".join(sorted(_makers)) or "none is loaded"
+    there = [known for maker in _makers.values() for known in maker.names()]
     raise UnsupportedDevice(
-        f"no virtual GPU is called {name!r} (vendors: {vendors})",
-        hint="names are the compiler's, such as gfx1100 or gfx942",
+        f"no virtual GPU is called {name!r}; there are: {', '.join(there) or 'none'}"
     )
+
+
+def seed_of_environment() -> int:
+    """RAWGPU_SEED, or 0."""
+    text = os.environ.get(SEED_ENVIRONMENT) or "0"
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise RawGpuError(f"{SEED_ENVIRONMENT} is {text!r}, which is no whole number") from None
+
+
+def strict_of_environment() -> bool:
+    """RAWGPU_STRICT, or True."""
+    text = os.environ.get(STRICT_ENVIRONMENT) or "1"
+    if text not in ("0", "1"):
+        raise RawGpuError(f"{STRICT_ENVIRONMENT} is {text!r}, which is neither 0 nor 1")
+    return text == "1"
 
 
 def current() -> Room | None:
@@ -183,8 +222,11 @@ def current() -> Room | None:
     spec = os.environ.get(ENVIRONMENT, "")
     if not spec:
         return None
-    room = Room(spec, strict=os.environ.get("RAWGPU_STRICT", "1") != "0")
-    room.__enter__()
+    try:
+        room = Room(spec, strict=strict_of_environment())
+        room.__enter__()
+    except UnsupportedDevice as error:
+        raise UnsupportedDevice(f"{ENVIRONMENT}: {error.message}", hint=error.hint) from None
     atexit.register(room.__exit__)
     return room
 

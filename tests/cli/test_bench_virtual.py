@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from rawgpu.cli import bench_virtual
+from rawgpu.cli import main as cli
 from rawgpu.cli.bench_virtual import bench_kernels, lift_time
 from rawgpu.cli.bench_virtual.kernels import CHIPS, COMMAND, HERE, object_path
 
@@ -47,6 +49,28 @@ def test_the_fixed_kernels_run_natively_and_give_what_numpy_gives(chip: str) -> 
     # 512**3 products, two in a dual instruction at best, for 32 or 64 lanes
     lanes = {"gfx1100": 32, "gfx942": 64}[chip]
     assert found["matmul"]["wave_instructions"] >= 512**3 // (2 * lanes)
+
+
+@pytest.mark.parametrize("option", ["--arch", "--chip"])
+def test_a_processor_is_chosen_and_the_columns_are_explained(
+    option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = {
+        "seconds": 0.002, "wave_instructions_per_s": 3e6, "gflop_per_s": None, "lift_s": 0.1,
+        "static_instructions": 9, "static_vector_instructions": 4, "right": True,
+    }  # fmt: skip
+    monkeypatch.setattr(
+        bench_virtual, "bench", lambda chip: {"kernels": {f"k on {chip}": case}, "lift": []}
+    )
+    assert cli.main(["bench", "virtual", option, "gfx942"]) == 0
+    out = capsys.readouterr().out
+    assert "k on gfx942" in out and "k on gfx1100" not in out
+    head = next(line for line in out.splitlines() if line.startswith("KERNEL"))
+    assert all(column in head for column in bench_virtual.COLUMNS)
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "virtual", "--help"])
+    told = capsys.readouterr().out
+    assert all(text in told for text in bench_virtual.COLUMNS.values())
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import rawgpu
 from rawgpu.cli import doctor, facts
 from rawgpu.cli.main import main
 
@@ -86,3 +87,22 @@ def test_a_doctor_without_a_usable_device_fails(
     monkeypatch.setattr(facts, "devices", list)
     assert main(["doctor"]) == 1
     assert "no device can be used" in capsys.readouterr().err
+
+
+def test_a_virtual_gpu_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with rawgpu.room("gfx1100"):
+        main(["doctor"])
+    text = capsys.readouterr().out
+    assert "amd:0   gfx1100  usable, virtual" in text
+    assert text.count("virtual") == 2, "the GPU, and how one gets such; not the CPU"
+
+
+def test_a_bad_variable_is_one_line_of_advice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAWGPU_VIRTUAL", "gfx1100*x")
+    assert main(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "devices could not be listed: see below" in lines
+    (told,) = [line for line in lines if line.startswith("  - devices: ")]
+    assert "RAWGPU_VIRTUAL: 'gfx1100*x' names no virtual GPU; try: RAWGPU_VIRTUAL=" in told

@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_with_what_to_write(
 @pytest.mark.usefixtures("room")
 def test_a_fault_and_another_processor_s_code_are_told(run: Run, files: Path) -> None:
     (files / "saxpy.o").write_bytes(build(SAXPY, "gfx942"))
-    assert "code for processor" in run(*saxpy(files))[2]
+    assert "code for gfx942" in run(*saxpy(files))[2]
     (files / "saxpy.o").write_bytes(build(SAXPY, "gfx1100"))
     words = [files / "saxpy.o", "--arg", "x=uint64:0", "--arg", f"y={files / 'y.npy'}"]
     status, out, _ = run(*words, "--arg", "a=float32:1", "--arg", "n=int32:1", "--json")
@@ -146,9 +146,10 @@ def test_files_with_pickles_and_damaged_ones_are_refused(run: Run, files: Path) 
         ("x=complex64:1", "is no type of a number"),
         ("x=int8:300", "is no int8"),
         ("x=int32:1.5", "is no int32"),
-        ("x=float32[-1]", "what is"),
+        ("x=float32[-1]", "is no number, no array and no .npy file"),
         ("x=float32[99999999999999]", "too many"),
-        ("x=hello", "what is 'hello'"),
+        ("x=hello", "'hello' is no number"),
+        (f"x={__file__}", "test_launch.py is no .npy file, as numpy.save"),
     ],
 )
 def test_arguments_that_mean_nothing(text: str, says: str) -> None:
@@ -161,5 +162,45 @@ def test_grid_and_out_are_checked(run: Run, files: Path) -> None:
     assert "--grid 'a'" in run(*base, "--grid", "a")[2]
     assert "no --arg z" in run(*base, "--out", "z=z.npy")[2]
     assert "is no array" in run(*base, "--out", f"a={files / 'a.npy'}")[2]
+    missing = files / "missing" / "x.npy"
+    assert f"there is no folder {missing.parent}" in run(*base, "--out", f"x={missing}")[2]
+    (files / "folder.npy").mkdir()
+    assert "cannot be written" in run(*base, "--out", f"x={files / 'folder.npy'}")[2]
     assert "positive" in run(*base, "--grid", "0")[2]
     assert "no kernel 'other'" in run(*base, "--kernel", "other")[2]
+
+
+def test_where_results_go_is_looked_at_before_anything_runs(
+    run: Run, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rawgpu, "open", lambda name: pytest.fail("a device was opened"))
+    words = [files / "bare.o", "--arg", "x=float32[4]", "--arg", "a=float32:1"]
+    for out in (f"x={files / 'missing' / 'x.npy'}", "a=a.npy"):
+        assert run(*words, "--out", out)[0] == 1
+
+
+def test_the_result_says_how_many_ran(run: Run, files: Path) -> None:
+    words = [files / "bare.o", "--arg", "x=float32[4]", "--arg", "a=float32:1"]
+    assert "scale on cpu:0 (x86_64), grid 1, block 1: " in run(*words)[1]
+    assert "grid 2,2, block 1: " in run(*words, "--grid", "2,2")[1]
+    assert json.loads(run(*words, "--grid", "3", "--json")[1])["grid"] == [3]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("k.cl", "k.cl is no compiled file"),
+        ("k.cl", "-mcpu=gfx1100 -x cl -cl-std=CL2.0 -nogpulib -O2 -c"),
+        ("k.ll", "compile_ir"),
+        ("x.npy", "x.npy is an array and no compiled file"),
+        ("none.o", "none.o: no such file or directory\n"),
+    ],
+)
+def test_what_no_compiler_made_is_refused_with_what_would(
+    name: str, says: str, run: Run, files: Path
+) -> None:
+    for source in ("k.cl", "k.ll"):
+        (files / source).write_text("kernel void k(void) {}")
+    status, _, err = run(files / name)
+    assert status == 1 and says in err
+    assert "Errno" not in run(files / "bare.o", "--arg", f"x={files / 'none.npy'}")[2]

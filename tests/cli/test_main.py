@@ -89,6 +89,18 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("rawgpu")
 
 
+@pytest.mark.parametrize("words", [["--help"], ["bench", "--help"]])
+def test_descriptions_stand_below_one_another(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(words)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    names = sorted(cli.COMMANDS, key=len, reverse=True)
+    starts = {line.index(cli.COMMANDS[name].help)
+              for line in lines for name in names if line.startswith(f"  {name}  ")}  # fmt: skip
+    assert len(lines) > 3 and len(starts) == 1
+
+
 @pytest.mark.parametrize(("words", "code"), [(["bench", "--help"], 0), (["bench"], 2)])
 def test_a_groups_help_names_its_commands_and_no_others(
     words: list[str], code: int, capsys: pytest.CaptureFixture[str]

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,11 @@ import pytest
 
 from rawgpu.amd.spec import pm4
 from rawgpu.cli import main as cli
+from rawgpu.compiler_bridge.llvm import Target, compile_ir
+from rawgpu.compiler_bridge.target import X86_64_TRIPLE
+from rawgpu.crash.others import Noticing
+from rawgpu.hwcheck import bundle
+from rawgpu.hwcheck.results import Run
 from tests.amd.driver.objects import SAXPY, build
 
 Said = Callable[..., tuple[int, str, str]]
@@ -114,3 +120,50 @@ def test_a_file_that_cannot_be_read_is_named(said: Said, tmp_path: Path) -> None
         assert status == 1 and "nothing.bin" in err
         assert said(command, tmp_path)[0] == 1
     assert shutil.which("true") is None or said("disasm", shutil.which("true"))[0] == 1
+
+
+def test_lines_of_other_drivers_are_not_passed_over_in_silence(said: Said, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("[1.0] NVRM: Xid (PCI:0000:01:00): 31, pid=7\n[2.0] i915 0000:00:02.0: hang\n")
+    status, out, _ = said("explain", log)
+    assert status == 0
+    assert "There are lines of NVIDIA's driver, i915 too, which this version does not read" in out
+    assert json.loads(said("explain", log, "--json")[1])["not_read"] == ["NVIDIA's driver", "i915"]
+    log.write_text("[1.0] amdgpu 0000:03:00.0: all is well\n")
+    assert "does not read" not in said("explain", log)[1]
+
+
+def test_a_mark_that_is_cut_by_two_reads_is_noticed() -> None:
+    noticing = Noticing(io.BytesIO(b"[1.0] NVRM: Xid"))
+    while noticing.read(3):
+        pass
+    assert noticing.drivers == ["NVIDIA's driver"]
+
+
+def test_another_machine_s_code_is_called_by_its_name(said: Said, tmp_path: Path) -> None:
+    path = tmp_path / "host.o"
+    path.write_bytes(
+        compile_ir("define void @f() { ret void }", Target(X86_64_TRIPLE, "x86-64-v3"))
+    )
+    for command in ("disasm", "decode"):
+        assert "an ELF for x86-64, and this reads code for AMD GPUs" in said(command, path)[2]
+
+
+def test_a_bundle_of_the_self_test_says_where_its_recordings_are(
+    said: Said, tmp_path: Path
+) -> None:
+    path = tmp_path / "h.zip"
+    bundle.write(Run("amd:0"), tmp_path, path, bundle.Cleaner([], []))
+    status, _, err = said("decode", path)
+    assert status == 1 and "traces/STAGE.jsonl" in err and f"--replay {path}" in err
+    with zipfile.ZipFile(path, "w") as other:
+        other.writestr("a", "b")
+    assert "is a zip archive" in said("decode", path)[2]
+
+
+def test_text_that_is_no_hexadecimal_is_refused_with_the_rule(said: Said, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for text, says in (("zz", "'zz' is no hexadecimal"), ("abc", "'abc' has an odd number")):
+        path.write_text(text)
+        err = said("decode", path, "--kind", "pm4", "--arch", "gfx1100")[2]
+        assert says in err and "with 0x it is a dword" in err and "two digits each" in err

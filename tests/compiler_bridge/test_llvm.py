@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -142,6 +143,12 @@ def test_a_nul_does_not_hide_what_follows() -> None:
 @pytest.mark.parametrize("passes", ["none", "light"])
 def test_both_pass_choices_compile(passes: Passes) -> None:
     assert "k" in symbols(compile_in_process(SCALAR_LOOP, passes=passes))
+
+
+@pytest.mark.parametrize("compiled", [compile_ir, compile_in_process])
+def test_passes_that_there_are_not_are_refused(compiled: Callable[..., bytes]) -> None:
+    with pytest.raises(CompileError, match="no passes 'O9'; there are: none, light"):
+        compiled(ANSWER, host_target(), passes="O9")
 
 
 def test_light_passes_put_variables_into_registers_and_do_not_vectorise() -> None:

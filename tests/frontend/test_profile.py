@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import rawgpu
 from frontend import Tensor, jit, optim
 from frontend.profile import Profile, Row, active, profile
 from tests.frontend.evaluator import uses_reference
@@ -99,3 +100,18 @@ def test_the_table_joins_launches_and_puts_the_longest_first() -> None:
 
 def test_a_profile_of_nothing_is_a_table_too() -> None:
     assert Profile().table().splitlines()[-1].split() == ["total", "0", "0.000"]
+
+
+def test_times_of_a_virtual_gpu_are_called_made_up() -> None:
+    p = Profile()
+    p.rows = [Row("k", "amd:0", 1, 5, 0, 0, virtual=True), Row("k", "cpu:0", 1, 5, 0, 0)]
+    assert p.table().splitlines()[-1] == "virtual, so that times are made up: amd:0"
+    p.rows = p.rows[1:]
+    assert "virtual" not in p.table()
+
+
+def test_an_engine_knows_whether_its_device_is_virtual() -> None:
+    with rawgpu.room("gfx1100"), profile() as p:
+        (Tensor([1.0], device="amd:0") + 1).realize()
+    (Tensor([1.0], device="cpu:0") + 1).realize()
+    assert {row.device: row.virtual for row in p.rows} == {"amd:0": True}

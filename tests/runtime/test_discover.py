@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 import rawgpu
-from rawgpu.errors import DeviceNotFound
+from frontend import demo, engine
+from rawgpu.errors import DeviceNotFound, RawGpuError
 from rawgpu.runtime import discover
 from tests.cpu.driver.kernels import signed
 
@@ -31,6 +33,22 @@ def test_the_environment_names_the_default(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("RAWGPU_DEVICE", "cpu:0")
     with rawgpu.open() as gpu:
         assert gpu.properties.name == "cpu:0"
+
+
+def test_a_device_that_the_environment_names_and_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAWGPU_DEVICE", "cpu:9")
+    with pytest.raises(DeviceNotFound, match=r"no device 'cpu:9' \(from RAWGPU_DEVICE\)"):
+        rawgpu.open()
+    with pytest.raises(DeviceNotFound, match="no device 'cpu:8'; there"):
+        rawgpu.open("cpu:8")
+
+
+def test_a_limit_that_is_no_size_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAWGPU_CPU_MEMORY", "much")
+    with pytest.raises(RawGpuError, match="RAWGPU_CPU_MEMORY: 'much' is no size"):
+        rawgpu.open("cpu:0")
 
 
 @pytest.mark.parametrize("name", ["cpu:1", "gpu:0", "cpu:x", ":", "cpu:0:0"])
@@ -75,3 +93,17 @@ def test_importing_imports_no_driver_and_no_compiler() -> None:
     assert not [
         n for n in names if n.startswith(("llvmlite", "cffi", "rawgpu.cpu", "rawgpu.native"))
     ]
+
+
+def test_the_tensor_library_and_the_demo_say_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAWGPU_DEVICE", "cpu:9")
+    with pytest.raises(DeviceNotFound, match="RAWGPU_DEVICE: no device 'cpu:9'"):
+        engine.default_device()
+    for words in (["--device", "amd:9"], ["--gpus", "9"]):
+        parser = argparse.ArgumentParser()
+        demo.add_arguments(parser)
+        with pytest.raises(DeviceNotFound) as refusal:
+            demo.groups(parser.parse_args(words))
+        assert "RAWGPU_VIRTUAL=gfx1100" in (refusal.value.hint or "")

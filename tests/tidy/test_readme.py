@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -12,11 +13,59 @@ from pathlib import Path
 import pytest
 
 import rawgpu
+import rawgpu.amd.virtual
+from rawgpu.amd.virtual.boards import BOARDS
+from rawgpu.amd.virtual.versions import DEFAULT, KERNELS
+from rawgpu.cli.main import COMMANDS as COMMAND_ROWS
+from rawgpu.virtual.room import OWN_OPTIONS
 from tests.tidy.source import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+AMD = (ROOT / "docs" / "vendors" / "amd.md").read_text(encoding="utf-8")
+AMD_BLOCKS = re.findall(r"^```python\n(.*?)^```", AMD, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("block", AMD_BLOCKS, ids=["object", "text"])
+def test_a_launch_by_hand_on_an_amd_gpu_is_as_the_page_says(block: str, tmp_path: Path) -> None:
+    if "saxpy.o" in block:
+        after = AMD.partition("<!-- compiles saxpy.cl -->")[2]
+        command = after.partition("$ ")[2].partition("\n")[0].split()
+        if shutil.which(command[0]) is None:
+            pytest.skip(f"{command[0]} is not installed")
+        source = AMD.partition("```c\n")[2].partition("```")[0]
+        (tmp_path / "saxpy.cl").write_text(source)
+        subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == block.rstrip().rpartition("  # ")[2]
+
+
+def test_the_page_has_every_name_and_option_of_a_virtual_gpu() -> None:
+    trying = AMD.partition("## Trying it")[2].partition("\n## ")[0]
+    names = re.search(r"^Names for `RAWGPU_VIRTUAL`: (.*?);", trying, re.MULTILINE | re.DOTALL)
+    assert names is not None
+    assert set(re.findall(r"`(\w+)`", names[1])) == set(BOARDS)
+    options = set(re.findall(r"^\| `(\w+)=", trying, re.MULTILINE))
+    assert options == {*OWN_OPTIONS, *rawgpu.amd.virtual.OPTIONS}
+    kernel = re.search(r"^\| `kernel=.*$", trying, re.MULTILINE)
+    assert kernel is not None
+    assert set(re.findall(r"`([\d.]+)`", kernel[0])) | {DEFAULT} == set(KERNELS)
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert set(re.findall(r"^\| `rawgpu ([a-z]+(?: [a-z]+)?)", README, re.MULTILINE)) == set(
+        COMMAND_ROWS
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the CPU device runs on Linux")

@@ -147,6 +147,7 @@ def test_pointers_are_compared_by_what_they_point_to() -> None:
         (["nonsense\n", "more\n"], "line 1 of the recording is no JSON"),
         ([json.dumps(FORMAT) + "\n", "[]\n"], "line 2 of the recording names no call"),
         ([json.dumps(FORMAT) + "\n", "{\n", "{}\n"], "line 2 of the recording is no JSON"),
+        (["[" * 100_000 + "\n"], "nested too deeply"),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused(lines: list[str], message: str) -> None:

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+import rawgpu
 import rawgpu.amd.virtual
-from rawgpu.errors import UnsupportedDevice
+from rawgpu.amd.virtual.boards import BOARDS
+from rawgpu.errors import RawGpuError, UnsupportedDevice
 from rawgpu.virtual.clock import SteppedClock
 from rawgpu.virtual.faults import Faults, Strike
 from rawgpu.virtual.room import Room, current, parse, ports
@@ -31,6 +33,36 @@ def test_an_unknown_gpu_or_kernel_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedDevice, match=r"no kernel '2\.4'"):
         Room("gfx1100", kernel="2.4").__enter__()
     assert current() is None
+
+
+def test_what_a_room_does_not_know_is_refused_with_what_there_is() -> None:
+    with pytest.raises(UnsupportedDevice, match=r"no option 'foo'.*seed, strict.*kernel, la"):
+        rawgpu.room("gfx1100", foo=3)
+    with pytest.raises(UnsupportedDevice, match="not by 3"):
+        rawgpu.room(3)  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedDevice) as refusal:
+        rawgpu.room("gfx1099")
+    assert all(name in refusal.value.message for name in BOARDS)
+    assert current() is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("RAWGPU_SEED", "abc", "RAWGPU_SEED is 'abc'"),
+        ("RAWGPU_STRICT", "no", "RAWGPU_STRICT is 'no', which is neither 0 nor 1"),
+        ("RAWGPU_VIRTUAL", "gfx1", "RAWGPU_VIRTUAL: no virtual GPU is called 'gfx1'"),
+        ("RAWGPU_VIRTUAL", "gfx1100*x", "RAWGPU_VIRTUAL: 'gfx1100*x' names no virtual GPU"),
+    ],
+)
+def test_a_bad_variable_is_named(
+    variable: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAWGPU_VIRTUAL", "gfx1100")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(RawGpuError) as refusal:
+        rawgpu.devices()
+    assert refusal.value.message.startswith(says)
 
 
 def test_rooms_nest_and_the_innermost_counts() -> None:

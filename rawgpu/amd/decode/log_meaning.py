@@ -28,8 +28,8 @@ SAY: Mapping[str, str] = {
         " || ring {engine_or_ring} did not finish in time ({reset_outcome})"
     ),
     "illegal_opcode": (
-        "{ip}: the command processor met a word that is no command of its"
-        " || the command processor met a word that is no command of its"
+        "{ip}: the command processor met a word that is none of its commands"
+        " || the command processor met a word that is none of its commands"
     ),
     "illegal_register_access": (
         "{ip}: a command reached for a register it may not || a command reached for a register it "
@@ -100,6 +100,13 @@ def _forbidden(event: Event) -> bool:
     return bool(permission) and not permission & 1
 
 
+def _reason(*words: str) -> Callable[[Event], bool]:
+    """What ROCm's runtime gives as reason, address 0 aside."""
+    return lambda event: (
+        not _null(event) and any(word in str(event.get("fault_type", "")) for word in words)
+    )
+
+
 def _walk(event: Event) -> bool:
     return bool(event.get("decoded", {}).get("walker_error", 0))
 
@@ -108,26 +115,41 @@ def _outcome(*names: str) -> Callable[[Event], bool]:
     return lambda event: event.get("reset_outcome") in names
 
 
+NULL = "An address at or near 0 was used: a null pointer in a kernel, or an argument never set."
+NULL_ADVICE = (
+    "Look at the pointers that the kernel was launched with; rawgpu disasm FILE "
+    "--explain says what each instruction reads."
+)
+ABSENT = (
+    "No page was mapped at the address: memory that was freed, never mapped on this GPU, or "
+    "an index past the end of a buffer."
+)
+ABSENT_ADVICE = "Compare the address with the program's allocations at that time."
+FORBIDDEN = (
+    "A page was there and its rights forbade the access: a write to read-only memory, or a "
+    "jump into data."
+)
+FORBIDDEN_ADVICE = (
+    "Look at what the kernel writes to: a buffer that was mapped for reading, code, or memory "
+    "of another process; rawgpu disasm FILE --explain shows its stores and jumps."
+)
+
 RULES: tuple[Rule, ...] = (
+    Rule(("gpu_page_fault",), NULL, advice=NULL_ADVICE, when=_null),
+    Rule(("hsa_memory_fault",), NULL, advice=NULL_ADVICE, when=_null),
     Rule(
         ("gpu_page_fault",),
-        "An address at or near 0 was used: a null pointer in a kernel, or an argument never set.",
-        advice="Look at the pointers that the kernel was launched with; rawgpu disasm FILE "
-        "--explain says what each instruction reads.",
-        when=_null,
-    ),
-    Rule(
-        ("gpu_page_fault",),
-        "No page was mapped at the address: memory that was freed, never mapped on this GPU, or "
-        "an index past the end of a buffer.",
-        advice="Compare the address with the program's allocations at that time.",
+        ABSENT,
+        advice=ABSENT_ADVICE,
         when=lambda event: _absent(event) and not _null(event),
     ),
+    Rule(("hsa_memory_fault",), ABSENT, advice=ABSENT_ADVICE, when=_reason("Page not present")),
+    Rule(("gpu_page_fault",), FORBIDDEN, advice=FORBIDDEN_ADVICE, when=_forbidden),
     Rule(
-        ("gpu_page_fault",),
-        "A page was there and its rights forbade the access: a write to read-only memory, or a "
-        "jump into data.",
-        when=_forbidden,
+        ("hsa_memory_fault",),
+        FORBIDDEN,
+        advice=FORBIDDEN_ADVICE,
+        when=_reason("read-only", "marked NX"),
     ),
     Rule(
         ("gpu_page_fault",),
@@ -237,7 +259,8 @@ def judge(events: Sequence[Event]) -> tuple[list[Cause], list[str]]:
     by_kind: dict[str, list[int]] = {}
     for number, event in enumerate(events):
         by_kind.setdefault(event["kind"], []).append(number)
-    causes, advice = [], []
+    causes: list[Cause] = []
+    advice: list[str] = []
     for rule in RULES:
         missing = any(kind not in by_kind for kind in rule.kinds)
         if missing or any(kind in by_kind for kind in rule.unless):
@@ -247,7 +270,10 @@ def judge(events: Sequence[Event]) -> tuple[list[Cause], list[str]]:
             continue
         others = [number for kind in rule.kinds[1:] for number in by_kind[kind]]
         if rule.text:
-            causes.append(Cause(rule.text, tuple(sorted(first + others)), rule.sure))
+            about = tuple(sorted(first + others))
+            if causes and causes[-1].text == rule.text:  # the kernel says it, and the runtime
+                about = tuple(sorted({*causes.pop().events, *about}))
+            causes.append(Cause(rule.text, about, rule.sure))
         if rule.advice and rule.advice not in advice:
             advice.append(rule.advice)
     return causes, advice

@@ -20,6 +20,7 @@ _COMMENT = re.compile(r"(?:#|//).*")
 _OFFSET = re.compile(r"^\s*(?:0x)?[0-9A-Fa-f]+:")
 _WORD = re.compile(r"0[xX][0-9A-Fa-f]{1,16}$")
 _BYTES = re.compile(r"(?:[0-9A-Fa-f]{2})+$")
+_DIGITS = re.compile(r"[0-9A-Fa-f]+$")
 _TEXT = frozenset(range(0x20, 0x7F)) | {0x09, 0x0A, 0x0D}
 DWORD_DIGITS = 8
 
@@ -53,9 +54,12 @@ def _number(token: str, line: int) -> bytes:
         return int(token, 16).to_bytes(size, "little")
     if _BYTES.match(token):
         return bytes.fromhex(token)
+    odd = _DIGITS.match(token) is not None
     raise BadFile(
-        f"line {line}: {token[:40]!r} is no hexadecimal number",
-        hint="bytes such as 0a00c0ff, dwords such as 0xffc0000a, or a file of raw bytes",
+        f"line {line}: {token[:40]!r} "
+        + ("has an odd number of digits, and no 0x" if odd else "is no hexadecimal number"),
+        hint="with 0x it is a dword, 0xffc0000a, or two, of up to 16 digits; without, bytes in "
+        "order, two digits each: 0a00c0ff. Or give a file of raw bytes",
     )
 
 

@@ -1,8 +1,8 @@
 """A kernel's arguments: where each lies in the kernarg segment, and how a call's values get there.
 
-Metadata gives an argument's size, and whether it is a pointer; a scalar's type only where the file
-has a `.note.rawgpu` too. So a plain number for a scalar of unknown type is refused: it could be
-meant as an int or as a float.
+Metadata gives an argument's size, and whether it is a pointer; its type where the file has a
+`.note.rawgpu` too, or the compiler wrote down the type's name, as OpenCL's do. A plain number for a
+scalar of unknown type is refused: it could be meant as an int or as a float.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from rawgpu.amd.driver.typenames import element_of, may_be, scalar_of
 from rawgpu.contract import Argument, Binding, Parameter
 from rawgpu.errors import BadElf, LaunchError
-from rawgpu.launch import POINTER, ArgumentPacker
+from rawgpu.launch import POINTER, ArgumentPacker, DeviceArray, Reach, scalar_packer
 
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _POINTERS = ("global_buffer", "image", "sampler", "pipe", "queue")
@@ -89,6 +90,7 @@ class Arguments:
         rows: Sequence[Mapping[str, Any]] | None,
         size_bytes: int,
         typed: tuple[Parameter, ...] | None,
+        device: Reach | None = None,
     ) -> None:
         self.kernel = kernel
         self.size_bytes = size_bytes
@@ -96,16 +98,20 @@ class Arguments:
         self.places: list[Place] = []
         self.signature: tuple[Parameter, ...] | None = None
         if rows is None:
-            self._packer = ArgumentPacker(kernel, None)
+            self._packer = ArgumentPacker(kernel, None, device)
             return
         parameters: list[Parameter] = []
+        self._elements: list[str | None] = []
+        """By position: what a pointer leads to, where its type's name says it."""
         for number, row in enumerate(rows):
             self._row(number, row, parameters)
         if typed is not None:
             self._agree(typed)
             parameters = list(typed)
         self.signature = tuple(parameters)
-        self._packer = _Packer(kernel, self.signature, self.places)
+        packer = _Packer(kernel, self.signature, self.places, device)
+        packer.know(self._elements, typed is not None)
+        self._packer = packer
         self._layout, self._order = _layout(self.places)
 
     def _row(self, number: int, row: Mapping[str, Any], parameters: list[Parameter]) -> None:
@@ -128,8 +134,11 @@ class Arguments:
                 raise BadElf(f"{title}: a pointer of {size} bytes")
             writes = row.get(".actual_access", row.get(".access")) != "read_only"
             parameters.append(Parameter(name, POINTER, writes))
+            self._elements.append(element_of(row.get(".type_name")))
         elif kind == "by_value":
-            parameters.append(Parameter(name, f"bytes{size}"))
+            dtype = scalar_of(row.get(".type_name"), size)
+            parameters.append(Parameter(name, dtype or f"bytes{size}"))
+            self._elements.append(None)
         else:
             raise BadElf(f"{title} is a {kind}, which is not supported")
         self.places.append(place)
@@ -200,13 +209,59 @@ class _Packer(ArgumentPacker):
     """As its parent, and takes scalars whose type nobody knows."""
 
     def __init__(
-        self, kernel: str, signature: tuple[Parameter, ...], places: Sequence[Place]
+        self,
+        kernel: str,
+        signature: tuple[Parameter, ...],
+        places: Sequence[Place],
+        device: Reach | None,
     ) -> None:
-        super().__init__(kernel, signature)
+        super().__init__(kernel, signature, device)
         self._packers = tuple(
             _bytes_packer(place.size_bytes) if parameter.dtype.startswith("bytes") else packer
             for parameter, place, packer in zip(signature, places, self._packers, strict=True)
         )
+
+    def know(self, elements: Sequence[str | None], noted: bool) -> None:
+        """Check arrays against what pointers lead to; unless `noted`, be free about signs.
+
+        The scalars' types are the compiler's names then, and C takes an int for an unsigned one.
+        """
+        rows = zip(self._packers, self.signature or (), elements, strict=True)
+        self._packers = tuple(
+            _array_packer(packer, element)
+            if element is not None
+            else packer
+            if noted or row.dtype == POINTER or row.dtype.startswith("bytes")
+            else _scalar_packer(row.dtype)
+            for packer, row, element in rows
+        )
+
+
+def _array_packer(packer: Callable[[Any], Any], element: str) -> Callable[[Any], Any]:
+    known: set[np.dtype[Any]] = set()
+
+    def pack(value: Any) -> Any:
+        if type(value) is DeviceArray and value.dtype not in known:
+            if not may_be(value.dtype, element):
+                raise LaunchError(
+                    f"an array of {value.dtype} for a pointer to {element}",
+                    hint="x.buffer, if its bytes are meant",
+                )
+            known.add(value.dtype)
+        return packer(value)
+
+    return pack
+
+
+def _scalar_packer(dtype: str) -> Callable[[Any], Any]:
+    plain, raw = scalar_packer(dtype), _bytes_packer(np.dtype(dtype).itemsize)
+    whole = np.dtype(dtype).kind in "iu"
+
+    def pack(value: Any) -> Any:
+        as_it_is = isinstance(value, (bytes, bytearray))
+        return (raw if as_it_is or (whole and isinstance(value, np.integer)) else plain)(value)
+
+    return pack
 
 
 def _bytes_packer(size_bytes: int) -> Callable[[Any], Any]:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rawgpu.amd.driver.events import Events
-from rawgpu.amd.driver.fault import Report
+from rawgpu.amd.driver.fault import NEW_PROCESS, Report
 from rawgpu.amd.driver.reserve import AddressSpace
 from rawgpu.amd.driver.topology import Node, gpu_nodes
 from rawgpu.describe.abi import Abi
@@ -32,8 +32,10 @@ KFD_PATH = "/dev/kfd"
 class Gpu:
     """One GPU of a connection: its render file and where it sees what."""
 
-    def __init__(self, node: Node, render_fd: int) -> None:
+    def __init__(self, node: Node, render_fd: int, name: str) -> None:
         self.node = node
+        self.name = name
+        """As its devices are called, `amd:0`."""
         self.render_fd = render_fd
         self.reports: list[Report] = []
         """What the kernel said about this GPU, oldest first; a device takes what came after it."""
@@ -86,16 +88,17 @@ class Connection:
         """A request of `kind` as this kernel's row declares it."""
         return self.abi[kind](**fields)
 
-    def gpu(self, node: Node) -> Gpu:
+    def gpu(self, node: Node, name: str) -> Gpu:
         """The GPU with its address space taken; done once in a process's life."""
         with self.lock:
             gpu = self.gpus.get(node.gpu_id)
             if gpu is None:
-                gpu = self.gpus[node.gpu_id] = self._take(node)
+                gpu = self.gpus[node.gpu_id] = self._take(node, name)
+            gpu.name = name
             self.events.reach(gpu)
             return gpu
 
-    def _take(self, node: Node) -> Gpu:
+    def _take(self, node: Node, name: str) -> Gpu:
         """Open the render node and give its address space to KFD, which keeps it for good."""
         fd = self.port.open(node.render_path)
         try:
@@ -104,7 +107,7 @@ class Connection:
             self.port.close(fd)
             if error.errno == errno.EBUSY:
                 raise ProcessMustRestart(
-                    f"{node.render_path}: this process gave KFD another file of this GPU before"
+                    f"{name}: this process gave KFD another file of {node.render_path} before"
                     f"\n  {error.message}",
                     hint="a new process; and no other library that opens the GPU in this one",
                 ) from error
@@ -112,7 +115,7 @@ class Connection:
         except BaseException:
             self.port.close(fd)
             raise
-        return Gpu(node, fd)
+        return Gpu(node, fd, name)
 
     def give_back(self, step: Callable[[], None]) -> None:
         """Return something to the kernel. Refused, it is owed, and `settle` tries again."""
@@ -193,8 +196,8 @@ _connections: weakref.WeakKeyDictionary[Any, Connection] = weakref.WeakKeyDictio
 _lock = threading.Lock()
 
 
-def connect(port: KernelPort, node: Node) -> Connection:
-    """This process's connection through `port`, for one more device on `node`.
+def connect(port: KernelPort, node: Node, name: str) -> Connection:
+    """This process's connection through `port`, for one more device, `name`, on `node`.
 
     After a page fault a further context is made, where the kernel knows such; on older kernels
     ProcessMustRestart.
@@ -209,9 +212,9 @@ def connect(port: KernelPort, node: Node) -> Connection:
         if found.closed or (gpu is not None and gpu.evicted):
             if not found.can_go_on:
                 raise ProcessMustRestart(
-                    f"{node.name}: after a page fault this kernel (KFD {found.abi.name}) runs "
-                    "nothing more for this process on this GPU",
-                    hint="a new process; kernels with KFD 1.19 can go on",
+                    f"{name}: after a page fault the kernel driver (KFD {found.abi.name}) runs "
+                    f"nothing more for this process on {name}",
+                    hint=f"{NEW_PROCESS}; kernel drivers from KFD 1.19 on let a process go on",
                 )
             found.end_if_spent()
             found = _connections[port] = Connection(port, context=True)

@@ -18,6 +18,7 @@ from rawgpu.amd.spec.pm4 import Function
 from rawgpu.contract import Argument, Buffer, Grid, Kernel, Recording, Signal, Timestamp
 from rawgpu.errors import LaunchError
 from rawgpu.ioctl.kfd import QueueType
+from rawgpu.launch import check_reach
 
 if TYPE_CHECKING:
     from rawgpu.amd.driver.device import AmdDevice
@@ -76,9 +77,10 @@ class CopyQueue(Submitter):
         raise LaunchError(f"{self.name} is a copy queue: it cannot launch {kernel.name}")
 
     def copy(self, target: Buffer, source: Buffer, size_bytes: int) -> None:
-        self._check_open()
+        self.check_open()
         for buffer, what in ((target, "target"), (source, "source")):
             check_size(what, buffer, size_bytes)
+            check_reach(self._device, buffer, "the queue is")
         self._keep += (block_of(target), block_of(source))
         self.copy_raw(target.address, source.address, size_bytes)
 
@@ -90,8 +92,9 @@ class CopyQueue(Submitter):
             self._packets.append(packet.encode())
 
     def fill(self, target: Buffer, byte: int, size_bytes: int) -> None:
-        self._check_open()
+        self.check_open()
         check_size("target", target, size_bytes)
+        check_reach(self._device, target, "the queue is")
         if not 0 <= byte <= 255:
             raise LaunchError(f"fill with {byte}, which is no byte")
         self._keep.append(block_of(target))
@@ -106,7 +109,7 @@ class CopyQueue(Submitter):
             self._packets.append(packet.encode())
 
     def timestamp(self) -> Timestamp:
-        self._check_open()
+        self.check_open()
         slot = AmdTimestamp(self._device)
         self._keep.append(slot)
         self._packets.append(sdma.TimestampGetGlobal(address=slot.block.address).encode())
@@ -114,13 +117,13 @@ class CopyQueue(Submitter):
 
     def barrier(self) -> None:
         """Nothing to add: packets run in order."""
-        self._check_open()
+        self.check_open()
 
     # --- handing over ---------------------------------------------------------------------------
 
     def submit(self) -> None:
         with self.lock:
-            self._check_open()
+            self.check_open()
             if not self._packets:
                 return
             self._device.check_reports()

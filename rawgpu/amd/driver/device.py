@@ -21,7 +21,7 @@ from rawgpu.amd.driver.blit import Blit
 from rawgpu.amd.driver.connection import Connection, connect
 from rawgpu.amd.driver.copyqueue import CopyQueue
 from rawgpu.amd.driver.dispatch import Boundaries
-from rawgpu.amd.driver.fault import explain
+from rawgpu.amd.driver.fault import NULL_BYTES, explain
 from rawgpu.amd.driver.hdp import HdpFlush
 from rawgpu.amd.driver.memory import AmdBuffer, host_allocator, local_allocator
 from rawgpu.amd.driver.peers import Peers
@@ -29,7 +29,7 @@ from rawgpu.amd.driver.program import AmdKernel, AmdProgram, Image
 from rawgpu.amd.driver.queue import AqlQueue, ComputeQueue, Submitter
 from rawgpu.amd.driver.ring import Ring
 from rawgpu.amd.driver.signal import AmdSignal
-from rawgpu.amd.driver.topology import Node, gpu_nodes, hidden_nodes
+from rawgpu.amd.driver.topology import Node, gpu_nodes, hidden_nodes, title_of
 from rawgpu.amd.driver.transfer import Transfer
 from rawgpu.amd.spec.hardware import HARDWARE, Hardware, name_of
 from rawgpu.compiler_bridge.target import AMDGPU_TRIPLE
@@ -54,7 +54,7 @@ from rawgpu.errors import (
 from rawgpu.ioctl import kfd
 from rawgpu.ioctl.host import HostPort
 from rawgpu.ioctl.port import KernelPort
-from rawgpu.launch import Arrays
+from rawgpu.launch import Arrays, object_bytes
 from rawgpu.virtual import room
 
 FIRST_SPINS, SPINS = 512, 64
@@ -77,7 +77,7 @@ class AmdDevice(Arrays):
         self.node = node
         self.port = port
         self.hardware = hardware_of(node)
-        self.connection: Connection = connect(port, node)
+        self.connection: Connection = connect(port, node, name)
         try:
             self._open()
         except BaseException:
@@ -87,7 +87,7 @@ class AmdDevice(Arrays):
     def _open(self) -> None:
         """What can fail comes last but one: nothing is left behind then."""
         node = self.node
-        self.gpu = self.connection.gpu(node)
+        self.gpu = self.connection.gpu(node, self.name)
         self._seen = len(self.gpu.reports)
         self.dead: Exception | None = None
         """Why nothing can be submitted any more."""
@@ -135,7 +135,7 @@ class AmdDevice(Arrays):
         if size_bytes < 0:
             raise LaunchError(f"a buffer of {size_bytes} bytes")
         allocator = self.local if kind is MemoryKind.DEVICE else self.host
-        return AmdBuffer(self, allocator.alloc(size_bytes), size_bytes, kind)
+        return AmdBuffer(self, allocator.alloc(size_bytes, asked=True), size_bytes, kind)
 
     def pin(self, array: np.ndarray[Any, Any]) -> share.Foreign:
         """Let the GPU reach an array's own pages at the array's address."""
@@ -156,6 +156,10 @@ class AmdDevice(Arrays):
         if foreign in self._foreign:
             self._foreign.remove(foreign)
 
+    def reaches(self, memory: Any) -> bool:
+        """Whether kernels here may use another device's memory: mapped on this GPU, by its link."""
+        return share.reaches(self, getattr(memory, "buffer", memory))
+
     def memory(self) -> MemoryStatistics:
         """Of VRAM."""
         self.check_open()
@@ -172,8 +176,11 @@ class AmdDevice(Arrays):
         self.connection.settle()
 
     def nearest(self, address: int) -> str | None:
-        """The buffer that is closest to an address, in words."""
+        """The buffer that is closest to an address, in words; None where none is near."""
+        if address < NULL_BYTES:
+            return None
         found = [a.nearest(address) for a in (self.local, self.host)]
+        found += [foreign.nearest(address) for foreign in tuple(self._foreign)]
         return min((f for f in found if f is not None), default=(0, None))[1]
 
     def flush_hdp(self) -> None:
@@ -202,8 +209,13 @@ class AmdDevice(Arrays):
     # --- programs and queues --------------------------------------------------------------------
 
     def load(self, image: bytes) -> AmdProgram:
+        """A code object's kernels and globals, from the bytes of its file.
+
+        Relocatable or linked, alone or in a bundle (`.hipfb`). Raises BadElf for what is none, or
+        is for another processor.
+        """
         self.check_open()
-        return AmdProgram(self, bytes(image))
+        return AmdProgram(self, object_bytes(image, self.name, "an AMD GPU"))
 
     def queue(self, kind: QueueKind = QueueKind.COMPUTE) -> ComputeQueue | CopyQueue:
         """A new queue. Where no copy engine is left, a compute queue copies as well."""
@@ -303,6 +315,7 @@ class AmdDevice(Arrays):
     def _late(self, timeout_ms: int, what: str) -> Exception:
         """The error for a wait that ran out: what waves say, if there are any to ask."""
         waves: tuple[str, ...] = ()
+        still = False
         running = self.running()
         for queue in tuple(self._queues) if timeout_ms >= LOOK_MS else ():
             if not queue.running():
@@ -314,15 +327,24 @@ class AmdDevice(Arrays):
             if fault is not None:
                 self._abandon(queue)
                 return fault
-            waves += hung.in_words(found)
+            words = hung.in_words(found)
+            queue.stood = words if self._stands(queue, words) else ()
+            still = still or bool(queue.stood)
+            waves += words
         text = f"{self.name} ({self.hardware.name}): waited {timeout_ms} ms for {what}"
         return FenceTimeout(
             "; ".join((text, *waves)),
             running=running,
             waves=waves,
-            hint="a larger timeout_ms if the work is that long; else rawgpu disasm --explain shows "
-            "what the waves are doing",
+            hint=hung.HINT_STILL if still else hung.HINT_MOVING,
         )
+
+    def _stands(self, queue: Submitter, words: tuple[str, ...]) -> bool:
+        """Whether waves are at a second look, a moment later, where they were at the first."""
+        if not words:
+            return False
+        self.connection.events.wait((self.event,), SLEEP_MS)
+        return hung.in_words(hung.places(queue)) == words
 
     def _abandon(self, queue: Submitter) -> None:
         """Destroy a queue whose waves will never end."""
@@ -356,8 +378,11 @@ class AmdDevice(Arrays):
         end = self.port.now_ns() + timeout_ms * 1_000_000
         for queue in tuple(self._queues):
             left_ms = max((end - self.port.now_ns()) // 1_000_000, 0)
-            if not queue.closed:
+            try:
                 queue.synchronize(left_ms)
+            except DeviceClosed:  # by another thread, which has waited for it
+                if not queue.closed:
+                    raise
         self.check_reports()
 
     # --- the end --------------------------------------------------------------------------------
@@ -428,7 +453,7 @@ def hardware_of(node: Node) -> Hardware:
     if found is None:
         near = min(HARDWARE, key=lambda version: abs(version - node.target_version))
         raise UnsupportedDevice(
-            f"{node.name} is {name_of(node.target_version)}, which no row describes",
+            f"KFD's node {node.number} is {name_of(node.target_version)}, which no row describes",
             hint=f"the nearest is {HARDWARE[near].name}; docs/add-a-gpu.md adds one",
         )
     return found
@@ -455,14 +480,14 @@ def _found() -> list[tuple[KernelPort, Node, bool]]:
 def discover() -> list[DeviceInfo]:
     """The GPUs that are there, without opening any."""
     rows = []
-    for number, (_, node, virtual) in enumerate(_found()):
+    for number, (port, node, virtual) in enumerate(_found()):
         row = HARDWARE.get(node.target_version)
         arch = name_of(node.target_version)
         rows.append(
             DeviceInfo(
                 name=f"amd:{number}",
                 arch=arch,
-                title=node.name or arch,
+                title=title_of(port, node),
                 virtual=virtual,
                 usable=row is not None,
                 note="" if row is not None else "no row describes this GPU",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rawgpu.amd.driver.program import MAX_BLOCK_THREADS
+from rawgpu.amd.driver.topology import title_of
 from rawgpu.contract import DeviceProperties
 from rawgpu.errors import KernelCallFailed
 from rawgpu.ioctl import amdgpu_info
@@ -39,7 +40,7 @@ def properties(device: AmdDevice) -> DeviceProperties:
     return DeviceProperties(
         name=device.name,
         arch=hardware.name,
-        title=node.name or hardware.name,
+        title=title_of(device.port, node),
         lanes=hardware.lanes,
         compute_units=node.cus_per_xcc * node.xccs,
         memory_bytes=node.vram_bytes,

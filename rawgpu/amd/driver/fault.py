@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from rawgpu.amd.driver.device import AmdDevice
 
 
+NULL_BYTES = 4096
+"""Addresses below are a null pointer's, or an element's of an array there."""
+NEW_PROCESS = "a new process, or on a virtual GPU a new room"
+"""What helps where the kernel driver serves this one no longer."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """One thing that the kernel said."""
@@ -97,10 +103,16 @@ def explain(device: AmdDevice, report: Report) -> Exception:
     others = f" (launched lately, newest last: {', '.join(lately)})" if len(lately) > 1 else ""
     text = f"{device.name}: {name}: {report.access} at {report.address:#x}: {report.detail}"
     kind: type[KernelFault] = PageFault if report.kind == "page" else KernelFault
-    nearest = device.nearest(report.address) if report.address else None
-    if nearest:
-        text += f"; it is {nearest}"
-    again = report.kind != "page" or device.connection.can_go_on
+    nearest = device.nearest(report.address)
+    if report.kind == "page" and report.address < NULL_BYTES:
+        text += "; a null pointer?"
+    elif report.kind == "page" or nearest:
+        text += f"; it is {nearest}" if nearest else "; no buffer is near"
+    if report.kind != "page" or device.connection.can_go_on:
+        hint = "close the device and open it again"
+    else:
+        driver = f"the kernel driver (KFD {device.connection.abi.name})"
+        hint = f"{NEW_PROCESS}: {driver} runs nothing more for this process on {device.name}"
     return kind(
         text + others,
         kernel=name,
@@ -108,7 +120,5 @@ def explain(device: AmdDevice, report: Report) -> Exception:
         access=report.access,
         nearest=nearest,
         device_usable=False,
-        hint="close the device and open it again"
-        if again
-        else "a new process: this kernel runs nothing more for this one on this GPU",
+        hint=hint,
     )

@@ -15,7 +15,7 @@ from rawgpu.amd.driver.device import AmdDevice, hardware_of, host_port
 from rawgpu.amd.driver.hwcheck_causes import CAUSES
 from rawgpu.amd.driver.queue import pack
 from rawgpu.amd.driver.ring import READ_POINTER, UNIT_BYTES, Ring
-from rawgpu.amd.driver.topology import ROOT, Node, gpu_nodes
+from rawgpu.amd.driver.topology import ROOT, Node, gpu_nodes, title_of
 from rawgpu.amd.spec import aql, pm4
 from rawgpu.amd.spec.hardware import HARDWARE, LDS_APERTURE_HI, SCRATCH_APERTURE_HI, name_of
 from rawgpu.contract import Device, QueueKind
@@ -98,7 +98,11 @@ class AmdProbe:
             return {**answer, "failed": kind, "why": f"{text}; {hidden} nodes are hidden"}
         node = found[index]
         row = HARDWARE.get(node.target_version)
-        answer |= {"arch": name_of(node.target_version), "title": node.name, "node": node.number}
+        answer |= {
+            "arch": name_of(node.target_version),
+            "title": title_of(port, node),
+            "node": node.number,
+        }
         if row is None:
             return {**answer, "failed": "no-row", "why": f"no row describes {answer['arch']}"}
         answer |= {"proven": row.proven, "render": node.render_path}
@@ -109,9 +113,9 @@ class AmdProbe:
     def abi(self, port: KernelPort | None, index: int) -> Answer:
         assert port is not None
         node = self._node(port, index)
-        connection = connect(port, node)
+        connection = connect(port, node, f"amd:{index}")
         try:
-            gpu = connection.gpu(node)
+            gpu = connection.gpu(node, f"amd:{index}")
             version = connection.ioctl(kfd.GetVersion())
             answer: dict[str, Any] = {
                 "kfd": f"{version.major_version}.{version.minor_version}",

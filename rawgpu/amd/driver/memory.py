@@ -18,10 +18,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rawgpu.amd.driver import share
-from rawgpu.amd.driver.region import HOST, LOCAL, Region, allocate, map_on, page_up
-from rawgpu.amd.driver.reserve import HUGE_BYTES
+from rawgpu.amd.driver.region import (
+    HOST,
+    LOCAL,
+    NEAR_BYTES,
+    Region,
+    allocate,
+    beside,
+    distance,
+    map_on,
+    page_up,
+)
+from rawgpu.amd.driver.reserve import HUGE_BYTES, PAGE_BYTES
 from rawgpu.contract import MemoryKind, MemoryStatistics
-from rawgpu.errors import DeviceClosed, DeviceError, OutOfMemory
+from rawgpu.errors import DeviceClosed, DeviceError, OutOfMemory, in_units
 from rawgpu.ioctl.kfd import AllocFlags
 from rawgpu.native.system import ffi
 
@@ -67,6 +77,11 @@ class Block:
         self.uses: dict[Submitter, int] = {}
         """Queues that use it, and the value of each one's timeline when they have done so."""
 
+    @property
+    def region(self) -> Region:
+        """The kernel's buffer object that it is a piece of."""
+        return self.segment.region
+
     def wait_unused(self) -> None:
         """Wait for everything submitted that uses it."""
         uses, self.uses = self.uses, {}
@@ -98,12 +113,17 @@ class Allocator:
         self._segments: list[Segment] = []
         self._open_segment: Segment | None = None
         self._live: dict[int, int] = {}
+        self._asked: set[int] = set()
+        """Those of `_live` that a user asked for."""
         self._freed: deque[tuple[int, int]] = deque(maxlen=HISTORY)
         self._in_use = self._peak = self._reserved = self._reused = 0
         self.closed = False
 
-    def alloc(self, size_bytes: int) -> Block:
-        """A block of at least `size_bytes`. Trims the cache before it gives up."""
+    def alloc(self, size_bytes: int, *, asked: bool = False) -> Block:
+        """A block of at least `size_bytes`. Trims the cache before it gives up.
+
+        `asked`: a user wants it, not the driver for itself.
+        """
         capacity = class_bytes(size_bytes)
         with self._lock:
             if self.closed:
@@ -112,6 +132,8 @@ class Allocator:
             segment, address = self._find(capacity)
             segment.live += 1
             self._live[address] = max(size_bytes, 1)
+            if asked:
+                self._asked.add(address)
             self._in_use += capacity
             self._peak = max(self._peak, self._in_use)
             return Block(self, segment, address, capacity)
@@ -130,7 +152,7 @@ class Allocator:
             return self._fresh(capacity)
         except OutOfMemory as error:
             raise OutOfMemory(
-                f"{error.message}; {self._in_use} bytes are in live buffers",
+                f"{error.message}; {in_units(self._in_use)} are in live buffers",
                 requested_bytes=error.requested_bytes,
                 in_use_bytes=self._in_use,
                 limit_bytes=self.limit_bytes,
@@ -163,7 +185,10 @@ class Allocator:
                 continue
             segment.live -= 1
             self._in_use -= capacity
-            self._freed.append((address, self._live.pop(address, capacity)))
+            size = self._live.pop(address, capacity)
+            if address in self._asked:
+                self._asked.remove(address)
+                self._freed.append((address, size))
             self._cached.setdefault(capacity, []).append((segment, address))
 
     def trim(self) -> None:
@@ -208,24 +233,23 @@ class Allocator:
             self._collect()
             self._peak = self._in_use
 
-    def nearest(self, address: int, reach_bytes: int = 1 << 20) -> tuple[int, str] | None:
-        """Distance to the buffer, live or lately freed, that is closest, and its place in words."""
+    def nearest(self, address: int, reach_bytes: int = NEAR_BYTES) -> tuple[int, str] | None:
+        """Distance to the buffer, live or lately freed, that is closest, and its place in words.
+
+        What the driver has for itself says something to nobody who looks from afar.
+        """
         with self._lock:
             self._collect()
             best: tuple[int, str] | None = None
             rows = [(at, size, "") for at, size in self._live.items()]
+            asked = set(self._asked)
             rows += [(at, size, "freed ") for at, size in self._freed if at not in self._live]
         for start, size, freed in rows:
-            gap = start - address if address < start else max(address - (start + size) + 1, 0)
-            if gap > reach_bytes or (best is not None and gap >= best[0]):
-                continue
-            what = f"the {freed}{size}-byte buffer at {start:#x}"
-            if not gap:
-                best = 0, f"{address - start} bytes into {what}"
-            elif address < start:
-                best = gap, f"{gap} bytes before {what}"
-            else:
-                best = gap, f"{address - start - size} bytes past the end of {what}"
+            gap = distance(address, start, size)
+            own = not freed and start not in asked
+            if gap <= (PAGE_BYTES if own else reach_bytes) and (best is None or gap < best[0]):
+                what = "block of the driver" if own else "buffer"
+                best = gap, beside(address, start, size, f"{freed}{size}-byte {what}")
         return best
 
     def close(self) -> None:
@@ -234,6 +258,7 @@ class Allocator:
             self.closed = True
             self._cached.clear()
             self._live.clear()
+            self._asked.clear()
             self._open_segment = None
             segments, self._segments = self._segments, []
             self._reserved = self._in_use = 0

@@ -15,7 +15,7 @@ from rawgpu.amd.spec.descriptor import (
     KernelDescriptor,
     Properties,
 )
-from rawgpu.amd.spec.hardware import CODE_ALIGN_BYTES, Feature, Hardware
+from rawgpu.amd.spec.hardware import CODE_ALIGN_BYTES, HARDWARE, Feature, Hardware
 from rawgpu.contract import Argument, Grid, Parameter
 from rawgpu.describe.field import DecodeError
 from rawgpu.errors import BadElf, DeviceClosed, LaunchError
@@ -81,7 +81,7 @@ class AmdKernel:
         rows = None
         if row is not None:
             rows, size = _argument_rows(name, row, size)
-        self.arguments = Arguments(name, rows, size, typed)
+        self.arguments = Arguments(name, rows, size, typed, device)
         self.pack = self.arguments.pack
         self.signature = self.arguments.signature
         self.entry_va = self.descriptor_va + words.kernel_code_entry_byte_offset
@@ -220,6 +220,11 @@ class AmdProgram:
         }
         self._image.entries = tuple((k.entry_va, k.name) for k in self._kernels.values())
 
+    def __repr__(self) -> str:
+        if self._image is None:
+            return "<AmdProgram (closed)>"
+        return f"<AmdProgram on {self._device.name}: {', '.join(self._kernels) or 'no kernel'}>"
+
     def _open(self) -> Image:
         self._device.check_open()
         if self._image is None:
@@ -269,12 +274,17 @@ class AmdProgram:
         self._kernels = {}
 
 
+PROCESSORS = {row.mach: row.name for row in HARDWARE.values()}
+"""Names by the numbers that code objects have."""
+
+
 def check_target(device: AmdDevice, flags: int) -> None:
     """Raise BadElf for code of another processor, or of a variant this GPU does not run."""
     hardware, mach = device.hardware, flags & 0xFF
     if mach != hardware.mach and mach not in hardware.generic:
         raise BadElf(
-            f"code for processor {mach:#x}, and this is {hardware.name} ({hardware.mach:#x})",
+            f"code for {PROCESSORS.get(mach, f'processor {mach:#x}')}, "
+            f"and {device.name} is {hardware.name}",
             hint=f"compile with -mcpu={hardware.name}",
         )
     if flags >> XNACK_SHIFT & 3 == ON:

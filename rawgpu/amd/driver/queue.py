@@ -36,8 +36,9 @@ from rawgpu.contract import (
     Signal,
     Timestamp,
 )
-from rawgpu.errors import DeviceClosed, DeviceError, LaunchError
+from rawgpu.errors import DeviceClosed, DeviceError, FenceTimeout, LaunchError
 from rawgpu.ioctl.kfd import QueueType
+from rawgpu.launch import check_reach
 from rawgpu.native.code import native_code
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ RING_BYTES = 1 << 20
 CHUNK_BYTES = 64 << 10
 XCC_FIRST = 1
 """Mask of the XCC that does what must be done once."""
+AGAIN_MS = 500
+"""How long a queue whose waves stood still is given before one looks whether they still do."""
 
 
 @dataclass
@@ -114,6 +117,8 @@ class Submitter:
         self.closed = False
         self.stuck = False
         """Whether a wait for it ran out."""
+        self.stood: tuple[str, ...] = ()
+        """Where its waves stood then, all of them at two looks; empty if they moved."""
         self._keep: list[Any] = []
         self._names: list[str] = []
 
@@ -171,24 +176,40 @@ class Submitter:
 
     def synchronize(self, timeout_ms: int = 30_000) -> None:
         """Wait for everything submitted."""
-        self._check_open()
+        self.check_open()
         with self.lock:  # not a submit that another thread is still writing, and may take back
             value = self.submitted
         if self.timeline.peek() < value:
-            self.stuck = True
-            self._device.wait_until(
-                lambda: self.timeline.peek() >= value, timeout_ms, lambda: self.where(value)
-            )
+            try:
+                if self.stood and timeout_ms > AGAIN_MS:
+                    timeout_ms -= self._wait_briefly(value)
+                self._wait_until(value, timeout_ms)
+            except FenceTimeout:  # and not Ctrl-C: the work goes on then, and closing waits for it
+                self.stuck = True
+                raise
             self.stuck = False
         self.retire()
         self._device.check_reports()
 
+    def _wait_until(self, value: int, timeout_ms: int) -> None:
+        self._device.wait_until(
+            lambda: self.timeline.peek() >= value, timeout_ms, lambda: self.where(value)
+        )
+
+    def _wait_briefly(self, value: int) -> int:
+        """FenceTimeout where waves stand as they stood before; else how many ms were waited."""
+        before = self.stood
+        try:
+            self._wait_until(value, AGAIN_MS)
+        except FenceTimeout:
+            if self.stood == before:
+                raise
+        return AGAIN_MS
+
     def wait_submitted(self, value: int) -> None:
         """Wait until the submit with this number has ended."""
         if self.timeline.peek() < value and not self.closed:
-            self._device.wait_until(
-                lambda: self.timeline.peek() >= value, 30_000, lambda: self.where(value)
-            )
+            self._wait_until(value, 30_000)
 
     def where(self, value: int) -> str:
         """What a time-out says: `compute0, which is at fence 41 of 42`."""
@@ -196,13 +217,14 @@ class Submitter:
 
     def own(self, signal: Signal) -> AmdSignal:
         """The signal, if this GPU can reach it."""
-        self._check_open()
+        self.check_open()
         if not isinstance(signal, AmdSignal):
             raise LaunchError("this signal belongs to another vendor's device")
         signal.check_device(self._device)
         return signal
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise DeviceClosed if this queue or its device is closed."""
         self._device.check_open()
         if self.closed:
             raise DeviceClosed(f"{self.name} was closed")
@@ -267,7 +289,7 @@ class ComputeQueue(Submitter):
         block: Grid = 1,
         work_ns: int = 0,
     ) -> None:
-        self._check_open()
+        self.check_open()
         own = own_kernel(kernel, self._device)
         words = own.pack(arguments)
         if any(not isinstance(word, (int, bytes)) for word in words):
@@ -317,25 +339,27 @@ class ComputeQueue(Submitter):
 
     def copy(self, target: Buffer, source: Buffer, size_bytes: int) -> None:
         """A copy by a kernel; ranges do not overlap."""
-        self._check_open()
+        self.check_open()
         for buffer, what in ((target, "target"), (source, "source")):
             check_size(what, buffer, size_bytes)
+            check_reach(self._device, buffer, "the queue is")
         self._device.blit.copy(self, target, source, size_bytes)
 
     def pull(self, source_queue: Queue, copies: Sequence[PeerCopy]) -> bool:
         """Copies out of another device's memory; False where they must go through the host."""
-        self._check_open()
+        self.check_open()
         return self._device.peers.pull(self, source_queue, copies)
 
     def fill(self, target: Buffer, byte: int, size_bytes: int) -> None:
-        self._check_open()
+        self.check_open()
         check_size("target", target, size_bytes)
+        check_reach(self._device, target, "the queue is")
         if not 0 <= byte <= 255:
             raise LaunchError(f"fill with {byte}, which is no byte")
         self._device.blit.fill(self, target, byte, size_bytes)
 
     def timestamp(self) -> Timestamp:
-        self._check_open()
+        self.check_open()
         slot = AmdTimestamp(self._device)
         self._keep.append(slot)
         self._look_afresh()  # ahead of the clock: it is no part of what is timed
@@ -345,13 +369,13 @@ class ComputeQueue(Submitter):
 
     def barrier(self) -> None:
         """Nothing to add: each launch waits for those before it and sees what they wrote."""
-        self._check_open()
+        self.check_open()
 
     # --- handing over ---------------------------------------------------------------------------
 
     def submit(self) -> None:
         with self.lock:
-            self._check_open()
+            self.check_open()
             if not self._parts:
                 return
             self._device.check_reports()
@@ -388,7 +412,7 @@ class ComputeQueue(Submitter):
         What was appended to the queue before goes first, in the same submit.
         """
         with self.lock:
-            self._check_open()
+            self.check_open()
             self._device.check_reports()
             self._keep += keep
             self._names += names
@@ -410,7 +434,7 @@ class ComputeQueue(Submitter):
     def record(self) -> AmdRecording:
         from rawgpu.amd.driver.recording import AmdRecording
 
-        self._check_open()
+        self.check_open()
         return AmdRecording(self._device, self)
 
 

@@ -130,6 +130,7 @@ class AmdRecording:
     def replay(self, bindings: Sequence[int] | Any = None, *, timings: bool = False) -> None:
         """Submit all packets. A uint64 array as `bindings` is read at once, never kept."""
         steps = self._building()
+        self._queue.check_open()
         if not steps:
             return
         copy = self._idle_copy(timings)

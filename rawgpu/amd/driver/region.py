@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rawgpu.amd.driver.reserve import HUGE_BYTES, PAGE_BYTES
-from rawgpu.errors import KernelCallFailed, OutOfMemory
+from rawgpu.errors import KernelCallFailed, OutOfMemory, in_units
 from rawgpu.ioctl import kfd
 from rawgpu.ioctl.kfd import AllocFlags
 from rawgpu.native.system import ffi
@@ -33,6 +33,10 @@ HOST = (
 """Rings, arguments, signals and pinned memory: host memory that no GPU cache holds."""
 LOCAL = AllocFlags.VRAM | AllocFlags.NO_SUBSTITUTE | AllocFlags.EXECUTABLE | AllocFlags.WRITABLE
 USER = AllocFlags.USERPTR | AllocFlags.COHERENT | AllocFlags.UNCACHED | AllocFlags.WRITABLE
+
+
+NEAR_BYTES = 64 << 30
+"""How far from a buffer an address is about that buffer: a 32-bit index of 16-byte elements."""
 
 
 @dataclass
@@ -64,6 +68,21 @@ class Region:
         if self.owns_addresses:
             connection.addresses.release(self.address)
             self.owns_addresses = False
+
+
+def distance(address: int, start: int, size: int) -> int:
+    """Bytes from an address to a range; 0 for one inside."""
+    return start - address if address < start else max(address - (start + size) + 1, 0)
+
+
+def beside(address: int, start: int, size: int, what: str) -> str:
+    """Where an address is, seen from a range."""
+    place = f"the {what} at {start:#x}"
+    if address < start:
+        return f"{in_units(start - address)} before {place}"
+    if address < start + size:
+        return f"{address - start} bytes into {place}"
+    return f"{in_units(address - start - size)} past the end of {place}"
 
 
 def page_up(size_bytes: int) -> int:
@@ -106,7 +125,12 @@ def allocate(
     """New memory, mapped on `gpu` and on `gpu_ids`. OutOfMemory where the kernel has none."""
     size = page_up(size_bytes)
     align = HUGE_BYTES if size >= HUGE_BYTES else PAGE_BYTES
-    address = connection.addresses.reserve(size, align)
+    try:
+        address = connection.addresses.reserve(size, align)
+    except OutOfMemory as error:
+        if size <= gpu.node.vram_bytes:
+            raise
+        raise no_room(connection, gpu, size, flags) from error
     try:
         region = _make(connection, gpu, address, size, flags, 0, owns=True)
     except BaseException:
@@ -174,21 +198,24 @@ def no_room(connection: Connection, gpu: Gpu, size_bytes: int, flags: AllocFlags
     node = gpu.node
     if not flags & AllocFlags.VRAM:
         return OutOfMemory(
-            f"{node.name}: no {size_bytes} bytes of host memory for the GPU",
+            f"{gpu.name}: no room for {in_units(size_bytes)} of host memory for the GPU",
             requested_bytes=size_bytes,
             in_use_bytes=0,
             hint="smaller pinned buffers; the kernel keeps a part of RAM back (ttm.pages_limit)",
         )
-    left = node.vram_bytes
     try:
         request = connection.new(kfd.AvailableMemory, gpu_id=node.gpu_id)
         left = connection.ioctl(request).available
     except KernelCallFailed:
         left = 0
-    hint = "several smaller buffers" if left >= size_bytes else "free buffers, or device.trim()"
+    hint = "free buffers, or device.trim()"
+    if size_bytes > node.vram_bytes:
+        hint = "a smaller buffer: the GPU has no more"
+    elif left >= size_bytes:
+        hint = "several smaller buffers"
     return OutOfMemory(
-        f"{node.name}: no {size_bytes} bytes of VRAM in one piece; {left} of {node.vram_bytes} "
-        "are free",
+        f"{gpu.name}: no room for {in_units(size_bytes)} of VRAM in one piece: it has "
+        f"{in_units(node.vram_bytes)}, of which {in_units(left)} are free",
         requested_bytes=size_bytes,
         in_use_bytes=node.vram_bytes - left,
         limit_bytes=node.vram_bytes,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import threading
 
-from rawgpu.errors import KernelCallFailed, OutOfMemory
+from rawgpu.errors import KernelCallFailed, OutOfMemory, in_units
 from rawgpu.ioctl.port import KernelPort, Protection
 
 LOW, HIGH = 1 << 36, 1 << 40
@@ -59,7 +59,8 @@ class AddressSpace:
 
     def _none(self, size_bytes: int, why: str) -> OutOfMemory:
         return OutOfMemory(
-            f"no range of {size_bytes} addresses below {HIGH:#x}: {why}",
+            f"no room for {in_units(size_bytes)} of addresses: GPUs share the "
+            f"{in_units(HIGH - LOW)} from {LOW:#x} to {HIGH:#x} ({why})",
             requested_bytes=size_bytes,
             in_use_bytes=sum(self._taken.values()),
             limit_bytes=HIGH - LOW,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rawgpu.amd.driver.region import Region, adopt, map_on, page_up
+from rawgpu.amd.driver.region import NEAR_BYTES, Region, adopt, beside, distance, map_on, page_up
 from rawgpu.amd.driver.reserve import HUGE_BYTES, PAGE_BYTES
 from rawgpu.errors import DeviceClosed, DeviceError
 from rawgpu.ioctl import kfd
@@ -32,9 +32,28 @@ class Foreign:
 
     @property
     def address(self) -> int:
+        return self.region.address
+
+    @property
+    def region(self) -> Region:
+        """The kernel's buffer object."""
         if self._region is None:
             raise DeviceClosed("this range was closed")
-        return self._region.address
+        return self._region
+
+    def nearest(self, address: int) -> tuple[int, str] | None:
+        """As an allocator's."""
+        if self._region is None:
+            return None
+        place = address, self.address, self.size_bytes
+        gap = distance(*place)
+        what = f"{self.size_bytes}-byte range from elsewhere"
+        return (gap, beside(*place, what)) if gap <= NEAR_BYTES else None
+
+    @property
+    def host_visible(self) -> bool:
+        """Whether the CPU may touch it: an array's own pages, not a dma-buf's."""
+        return self.region.host_visible
 
     @property
     def block(self) -> Foreign:
@@ -52,6 +71,13 @@ class Foreign:
                 region.connection.give_back(region.close)
                 self._keep = None
             region.connection.settle()
+
+
+def reaches(device: AmdDevice, memory: Any) -> bool:
+    """Whether memory of another device is mapped on this one's GPU, at the same address."""
+    if getattr(memory.device, "connection", None) is not device.connection:
+        return False
+    return device.node.gpu_id in memory.block.region.mapped
 
 
 def pin(device: AmdDevice, array: np.ndarray[Any, Any]) -> Foreign:

@@ -12,12 +12,15 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rawgpu.amd.spec.hardware import name_of
 from rawgpu.errors import BadFile, DeviceNotFound, DevicePermission, KernelCallFailed
 from rawgpu.ioctl.port import KernelPort
 
 ROOT = "/sys/devices/virtual/kfd/kfd/topology/nodes"
 HEAP_PUBLIC, HEAP_PRIVATE = 1, 2
 MAX_NODES = 4096
+NAMELESS = "ip discovery"
+"""A node's name where the driver knows the chip by its parts only, on cards of all kinds."""
 CACHE_DATA = 1 << 1
 """Bit of a cache's `type`: it holds data."""
 
@@ -63,6 +66,20 @@ class Node:
     @property
     def render_path(self) -> str:
         return f"/dev/dri/renderD{self['drm_render_minor']}"
+
+
+def title_of(port: KernelPort, node: Node) -> str:
+    """What people call the GPU: the product's name, else the kernel's, else the compiler's.
+
+    The kernel calls most GPUs since 2021 by the way it learnt of them, which tells nobody anything.
+    """
+    path = f"/sys/class/drm/renderD{node['drm_render_minor']}/device/product_name"
+    try:
+        product = port.read(path).decode("utf-8", "replace").strip()
+    except (KernelCallFailed, DeviceNotFound, DevicePermission):
+        product = ""  # only boards that hold their own description have this file
+    known = node.name if node.name != NAMELESS else ""
+    return product or known or name_of(node.target_version)
 
 
 def parse_properties(text: bytes, where: str) -> dict[str, int]:

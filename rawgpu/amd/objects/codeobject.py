@@ -143,6 +143,16 @@ def _kind(rela: Rela, room: int) -> Kind:
     return kind
 
 
+BUILTINS = ("get_global_id", "get_local_id", "get_group_id")
+"""OpenCL's functions that need no library if they are written as the compiler's own."""
+
+
+def _builtin_hint(name: str) -> str:
+    if not any(builtin in name for builtin in BUILTINS):
+        return ""
+    return ", or use __builtin_amdgcn_workgroup_id_x() and __builtin_amdgcn_workitem_id_x()"
+
+
 def _target(
     symbol: Sym, starts: dict[int, int], absolute: dict[int, int], number: int
 ) -> int | None:
@@ -158,7 +168,8 @@ def _target(
     if symbol.section == SHN_UNDEF:
         raise BadElf(
             f"symbol {symbol.name!r} is not defined in this file",
-            hint="link device libraries in, with -nogpulib left out or by ld.lld",
+            hint="link device libraries in, with -nogpulib left out or by ld.lld"
+            + _builtin_hint(symbol.name),
         )
     raise BadElf(f"a relocation needs symbol {symbol.name!r}, which is not in memory")
 

@@ -39,6 +39,11 @@ from rawgpu.native.elf import (
 
 ET_DYN = 3
 EM_AMDGPU = 224
+MACHINES = {
+    3: "i386", 40: "ARM", 62: "x86-64", 183: "AArch64", 190: "NVIDIA GPUs", 243: "RISC-V",
+    247: "BPF",
+}  # fmt: skip
+"""What people have at hand. Source: gABI, e_machine."""
 OSABI_HSA = 64
 ABI_VERSIONS = {2: 4, 3: 5, 4: 6}
 """Code object version by EI_ABIVERSION."""
@@ -168,7 +173,8 @@ def _header(image: memoryview) -> tuple[bool, int, int, tuple[int, int, int, int
     if ident[4] != 2 or ident[5] != 1 or ident[6] != 1 or version != 1:
         raise BadElf("not a 64-bit little-endian ELF of version 1", offset=4)
     if machine != EM_AMDGPU:
-        raise BadElf(f"ELF machine {machine} is not AMDGPU", offset=18)
+        name = MACHINES.get(machine, f"machine {machine}")
+        raise BadElf(f"an ELF for {name}, and this reads code for AMD GPUs", offset=18)
     if ident[7] != OSABI_HSA or ident[8] not in ABI_VERSIONS:
         raise BadElf(
             f"OS ABI {ident[7]} version {ident[8]} is no code object of version 4 to 6",

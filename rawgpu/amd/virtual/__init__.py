@@ -7,15 +7,19 @@ Importing this package lets rooms have AMD's GPUs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rawgpu.virtual.room import Setting, VirtualMachine, register
 
 VENDOR = "amd"
+OPTIONS = ("kernel", "large_bar", "sdma", "links", "hidden", "partitioned", "runner")
+"""Of a room; `machine.Machine` says what each does."""
 
 
-def _knows(name: str) -> bool:
+def _names() -> Iterable[str]:
     from rawgpu.amd.virtual.boards import BOARDS
 
-    return name in BOARDS
+    return BOARDS
 
 
 def _build(setting: Setting) -> VirtualMachine:
@@ -24,4 +28,4 @@ def _build(setting: Setting) -> VirtualMachine:
     return Machine(setting)
 
 
-register(VENDOR, _knows, _build)
+register(VENDOR, _names, _build, OPTIONS)

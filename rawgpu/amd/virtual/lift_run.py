@@ -194,10 +194,11 @@ class Workplace:
 
     def prepare(self, memory: GpuMemory, dispatch: Dispatch) -> None:
         """Words of the states that stay the same while a dispatch runs."""
-        wanted = (memory.delta, memory.limit, dispatch.lds_bytes, dispatch.entry_va)
+        waves = dispatch.waves_per_group
+        wanted = (memory.delta, memory.limit, dispatch.lds_bytes, dispatch.entry_va, waves)
         if wanted == self.ready_for:
             return
-        for state in self.states:
+        for state in self.states[:waves]:
             state.put(Word.DELTA, memory.delta)
             state.put(Word.LIMIT, memory.limit)
             state.put(Word.LDS, self.lds_address)

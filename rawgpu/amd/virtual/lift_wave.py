@@ -7,6 +7,7 @@ go on at the start of any block. Loads and stores of lanes call helpers (`lift_m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rawgpu.amd.virtual.lift_memory import Helpers
@@ -30,6 +31,13 @@ DEALLOC_VGPRS = 3
 """The message with which a wave of RDNA 3 and later gives up its vector registers."""
 REPLAY_BIT = 25
 """Of MODE on gfx1250: how faults are retried. Nothing that a wave can see."""
+
+
+def _may_cross(address: Address, bits: int) -> bool:
+    """Whether an access to scratch may lie across two dwords, as far as is known beforehand."""
+    known = address.base is None and address.lanes is None
+    step = min(bits // 8, 4)
+    return address.space == "scratch" and step > 1 and not (known and address.offset % step == 0)
 
 
 class LiftMachine:
@@ -296,6 +304,8 @@ class LiftMachine:
     ) -> list[Value]:
         if address.space == "flat":
             raise NotInEngine("flat memory")
+        if _may_cross(address, bits):
+            return self._load_bytes(address, bits, signed=signed)
         self._note_pc()
         self._sample_lanes(LOAD_SAMPLES, address, bits // 8)
         words: list[Value] = []
@@ -315,9 +325,36 @@ class LiftMachine:
             )
         return words
 
+    def _load_bytes(self, address: Address, bits: int, *, signed: bool) -> list[Value]:
+        """A lane's dwords in scratch are apart, and the address may be of no dword."""
+        f, words = self.f, []
+        for at in range(0, bits // 8, 4):
+            word: Value = f.const(self.row, 0)
+            count = min(4, bits // 8 - at)
+            for i in range(count):
+                (byte,) = self._load(
+                    replace(address, offset=address.offset + at + i), 8, signed=False
+                )
+                word = f.or_(word, f.shl(byte, f.const(self.row, 8 * i)))
+            if signed and count < 4:
+                unused = f.const(self.row, 32 - 8 * count)
+                word = f.ashr(f.shl(word, unused), unused)
+            words.append(word)
+        return words
+
+    def _store_bytes(self, address: Address, bits: int, words: list[Value]) -> None:
+        f = self.f
+        rows = [self.spread(word) for word in words]
+        for at in range(bits // 8):
+            byte = f.lshr(rows[at // 4], f.const(self.row, 8 * (at % 4)))
+            self.store(replace(address, offset=address.offset + at), 8, [byte])
+
     def store(self, address: Address, bits: int, words: list[Value]) -> None:
         if address.space == "flat":
             raise NotInEngine("flat memory")
+        if _may_cross(address, bits):
+            self._store_bytes(address, bits, words)
+            return
         self._note_pc()
         self._sample_lanes(STORE_SAMPLES, address, bits // 8)
         places = self._places(address, bits // 8)

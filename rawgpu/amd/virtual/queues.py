@@ -157,8 +157,7 @@ class Queue:
 
     def _check(self, value: int, memory: int) -> None:
         ahead = (value - self.rptr) * self.shape.unit
-        aql = self.shape.kind is QueueType.COMPUTE_AQL
-        if memory < value or (memory != value and not aql):
+        if memory < value:  # it may be ahead: another thread has stored it and not rung yet
             raise Misuse(
                 f"queue {self.id}: the doorbell says {value}, and the write pointer in memory is "
                 f"{memory}; store the pointer, fence, then ring"

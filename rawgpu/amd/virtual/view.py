@@ -8,8 +8,10 @@ window, past the caches, which are written back before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rawgpu.amd.virtual.caches import CODE_BYTES, LINE_BYTES, Caches
 from rawgpu.amd.virtual.dispatch import Access, Addresses, Bytes, Client, GpuPageFault
@@ -81,12 +83,22 @@ class GpuView:
     def _forget_last(self) -> None:
         for part in self.family:
             part._last = None
+            part.native.forget()
 
     def close(self) -> None:
         for part in self.family:
             part._last = None
+            part.native.forget()
             part._bytes = np.zeros(0, np.uint8)
         self.space.close()
+
+    def pieces(self, size_bytes: int) -> NDArray[Any]:
+        """The window as one array whose items are pieces of memory; where mapped they may be read.
+
+        Not to be kept when page tables change.
+        """
+        whole: NDArray[Any] = self._bytes.view(f"V{size_bytes}")
+        return whole
 
     def find(self, va: int, access: Access, client: Client = Client.VECTOR) -> Mapping:
         """The mapping that holds `va`; GpuPageFault where there is none or it forbids this."""

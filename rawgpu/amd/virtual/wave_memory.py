@@ -15,6 +15,15 @@ from rawgpu.virtual.meaning import NotInEngine, Raw, Typed
 M64 = (1 << 64) - 1
 
 
+def _scratch_step(offsets: Any, size: int) -> int:
+    """Bytes of an access to scratch that lie side by side.
+
+    Neighbouring dwords of a lane do not, so what may cross from one into the next moves by bytes.
+    """
+    step = min(size, 4)
+    return step if not (offsets & (step - 1)).any() else 1
+
+
 class WaveMemory:
     """Loads, stores and atomics of the active lanes."""
 
@@ -97,11 +106,10 @@ class WaveMemory:
 
     def _gather_scratch(self, offsets: Any, active: Any, size: int) -> Any:
         out = np.zeros((len(active), size), np.uint8)
-        for at in range(0, size, 4):
-            step = min(4, size - at)
-            if step == 4 or size < 4:
-                where = self._swizzled(offsets + at, active)
-                out[:, at : at + step] = self.memory.gather(where, step)
+        step = _scratch_step(offsets, size)
+        for at in range(0, size, step):
+            where = self._swizzled(offsets + at, active)
+            out[:, at : at + step] = self.memory.gather(where, min(step, size - at))
         return out
 
     def _split_flat(self, where: Any) -> tuple[Any, Any]:
@@ -166,8 +174,9 @@ class WaveMemory:
 
     def _scatter_scratch(self, offsets: Any, active: Any, data: Any) -> None:
         size = data.shape[1]
-        for at in range(0, size, 4):
-            part = np.ascontiguousarray(data[:, at : at + 4])
+        step = _scratch_step(offsets, size)
+        for at in range(0, size, step):
+            part = np.ascontiguousarray(data[:, at : at + step])
             self.memory.scatter(self._swizzled(offsets + at, active), part)
 
     def _scatter_flat(self, where: Any, active: Any, data: Any) -> None:
@@ -191,8 +200,7 @@ class WaveMemory:
         stride, records = words[1] >> 16 & 0x3FFF, words[2]
         index, offset = address.lanes
         soffset = words[4]
-        swizzled = words[1] >> 31 & 1 or (words[1] >> 30 & 3 and stride)
-        if words[3] >> 23 & 1 or (swizzled and not self.facts.swizzles_linear_buffers):
+        if self._is_scratch(words):
             return self._scratch_buffer(base, offset, address.offset, soffset, active, words)
         where = np.full(len(active), address.offset, np.uint64)
         if offset is not None:
@@ -205,6 +213,18 @@ class WaveMemory:
             inside = number < np.uint64(records)
             where += number * np.uint64(stride)
         return where + np.uint64(base + soffset & M64), inside
+
+    def _is_scratch(self, words: list[int]) -> bool:
+        """Whether the descriptor puts dwords of all lanes side by side."""
+        stride = words[1] >> 16 & 0x3FFF
+        swizzled = words[1] >> 31 & 1 or (words[1] >> 30 & 3 and stride)
+        return bool(words[3] >> 23 & 1 or (swizzled and not self.facts.swizzles_linear_buffers))
+
+    def _buffer_step(self, address: Address, active: Any, size: int) -> int:
+        """Bytes of an access that lie side by side."""
+        if not self._is_scratch([int(word[0]) for word in address.base]):
+            return min(size, 4)
+        return _scratch_step(self._buffer_places(address, active, 1)[0].astype(np.int64), size)
 
     def _scratch_buffer(
         self, base: int, offset: Any, constant: int, soffset: int, active: Any, words: list[int]
@@ -219,7 +239,7 @@ class WaveMemory:
 
     def _gather_buffer(self, address: Address, active: Any, size: int) -> Any:
         out = np.zeros((len(active), size), np.uint8)
-        step = size if size < 4 else 4
+        step = self._buffer_step(address, active, size)
         for at in range(0, size, step):
             moved = Address("buffer", address.base, address.lanes, address.offset + at)
             where, inside = self._buffer_places(moved, active, step)
@@ -229,7 +249,7 @@ class WaveMemory:
 
     def _scatter_buffer(self, address: Address, active: Any, data: Any) -> None:
         size = data.shape[1]
-        step = size if size < 4 else 4
+        step = self._buffer_step(address, active, size)
         for at in range(0, size, step):
             moved = Address("buffer", address.base, address.lanes, address.offset + at)
             where, inside = self._buffer_places(moved, active, step)

@@ -29,6 +29,14 @@ ROUNDS = 7
 LENGTHS = 500, 1000, 2000, 4000
 STEP_SHARE = 1.28
 """Instructions that a step of straight code comes to, about."""
+COLUMNS = {
+    "MS": "median CPU time of a launch and its wait, after the first",
+    "M WAVE INSTR/S": "millions of vector-ALU and vector memory instructions of waves per second",
+    "GFLOP/S": "operations of the kernel's formula, where it has one, by that time",
+    "LIFT S": "time to make native code of the machine code, once",
+    "STATIC": "vector instructions, of all in the kernel",
+    "RESULT": "compared with NumPy's",
+}
 COUNTED = "vector-ALU and vector memory wave instructions"
 
 
@@ -106,8 +114,13 @@ def bench(chip: str, lengths: tuple[int, ...] = LENGTHS) -> dict[str, object]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which chips."""
-    parser.add_argument("--chip", action="append", choices=CHIPS, help="all, if not given")
+    """Which processors."""
+    parser.add_argument(
+        "--arch", "--chip", dest="chip", action="append", choices=CHIPS,
+        help="such as gfx1100; may be given again; all, if not given",
+    )  # fmt: skip
+    parser.epilog = "\n".join(f"{name:16}{text}" for name, text in COLUMNS.items())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 def run(options: argparse.Namespace) -> int:
@@ -123,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(chip: str, found: dict[str, Any]) -> None:
-    print(f"{chip} ({COUNTED})")
+    print(f"{chip}: fixed kernels ({COUNTED}; --help explains the columns)")
     rows = [
         (
             name, f"{1e3 * k['seconds']:.2f}", f"{k['wave_instructions_per_s'] / 1e6:.1f}",
@@ -139,4 +152,5 @@ def _show(chip: str, found: dict[str, Any]) -> None:
         (str(n["static_instructions"]), f"{n['lift_s']:.3f}", f"{1e3 * n['from_disk_s']:.1f}")
         for n in found["lift"]
     ]
-    print(table(("INSTRUCTIONS", "LIFT S", "FROM DISK MS"), lifts))
+    print(f"\n{chip}: straight code of some lengths, lifted and then found on disk")
+    print(table(("INSTRUCTIONS", "LIFT S", "FROM DISK MS"), lifts) + "\n")

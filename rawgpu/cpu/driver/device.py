@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rawgpu.contract import (
     Argument,
@@ -24,8 +24,8 @@ from rawgpu.cpu.driver import host
 from rawgpu.cpu.driver.memory import Allocator, CpuBuffer
 from rawgpu.cpu.driver.program import CpuKernel, CpuProgram, blocks_of
 from rawgpu.cpu.driver.queue import CpuQueue, CpuSignal
-from rawgpu.errors import BadElf, DeviceClosed, LaunchError
-from rawgpu.launch import Arrays, counter_value, wait_limit, whole_number
+from rawgpu.errors import DeviceClosed, LaunchError
+from rawgpu.launch import Arrays, counter_value, object_bytes, wait_limit, whole_number
 from rawgpu.native import system
 from rawgpu.native.code import native_code
 from rawgpu.native.image import Image
@@ -81,6 +81,11 @@ class CpuDevice(Arrays):
             raise LaunchError(f"a buffer of {size_bytes} bytes")
         return CpuBuffer(self, self.allocator.alloc(size_bytes), size_bytes)
 
+    def reaches(self, memory: Any) -> bool:
+        """Whether kernels here may use another device's memory: another CPU device's, or pinned."""
+        memory = getattr(memory, "buffer", memory)
+        return isinstance(memory.device, CpuDevice) or getattr(memory, "host_visible", False)
+
     def memory(self) -> MemoryStatistics:
         self.check_open()
         return self.allocator.statistics()
@@ -94,13 +99,9 @@ class CpuDevice(Arrays):
     # --- programs and queues --------------------------------------------------------------------
 
     def load(self, image: bytes) -> CpuProgram:
+        """Load an object file, given as its bytes. Raises BadElf."""
         self.check_open()
-        if not isinstance(image, (bytes, bytearray, memoryview)):
-            raise BadElf(
-                f"load takes the bytes of an object file, not a {type(image).__name__}",
-                hint="Path(name).read_bytes()",
-            )
-        loaded = Image(bytes(image))
+        loaded = Image(object_bytes(image, self.name, "x86-64", "AArch64"))
         self._images.add(loaded)
         return CpuProgram(self, loaded)
 

@@ -27,7 +27,10 @@ def size_bytes(text: str) -> int:
 def memory_limit() -> int | None:
     """The most the device may hold: RAWGPU_CPU_MEMORY, or no limit of ours."""
     wanted = os.environ.get("RAWGPU_CPU_MEMORY", "")
-    return size_bytes(wanted) if wanted else None
+    try:
+        return size_bytes(wanted) if wanted else None
+    except RawGpuError as error:
+        raise RawGpuError(f"RAWGPU_CPU_MEMORY: {error.message}", hint=error.hint) from None
 
 
 def data_caches(root: Path = CACHE) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rawgpu.contract import MemoryStatistics
-from rawgpu.errors import DeviceClosed, DeviceError, LaunchError, OutOfMemory
+from rawgpu.errors import DeviceClosed, DeviceError, LaunchError, OutOfMemory, in_units
 from rawgpu.launch import whole_number
 
 if TYPE_CHECKING:
@@ -131,8 +131,8 @@ class Allocator:
             return self._fresh(capacity)
         except OSError as error:
             raise OutOfMemory(
-                f"{self._name}: no room for {size_bytes} bytes; {self._in_use} in use"
-                + (f" of {self.limit_bytes}" if self.limit_bytes else "")
+                f"{self._name}: no room for {in_units(size_bytes)}; {in_units(self._in_use)} in use"
+                + (f" of {in_units(self.limit_bytes)}" if self.limit_bytes else "")
                 + f" ({error.strerror or error})",
                 requested_bytes=size_bytes,
                 in_use_bytes=self._in_use,
@@ -312,7 +312,7 @@ class CpuBuffer:
             return self._window()[start : start + size].tobytes()
         except MemoryError:
             raise OutOfMemory(
-                f"the host has no room for {size} bytes read from {self._device.name}",
+                f"the host has no room for {in_units(size)} read from {self._device.name}",
                 requested_bytes=size,
                 in_use_bytes=self._device.memory().in_use_bytes,
             ) from None

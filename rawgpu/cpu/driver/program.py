@@ -37,7 +37,7 @@ class CpuKernel:
         self.name = name
         self.signature = signature
         self.address = image.address(name)
-        self.pack = ArgumentPacker(name, signature)
+        self.pack = ArgumentPacker(name, signature, device)
 
     def __call__(self, *arguments: Argument, grid: Grid = 1, block: Grid = 1) -> None:
         self.device.run(self, arguments, grid, block)

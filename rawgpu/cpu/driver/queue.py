@@ -19,7 +19,7 @@ from rawgpu.cpu.driver.fault import explain
 from rawgpu.cpu.driver.packets import Batch, Encoder, block_of
 from rawgpu.cpu.driver.program import CpuKernel, blocks_of
 from rawgpu.errors import DeviceClosed, FenceTimeout, KernelFault, LaunchError
-from rawgpu.launch import counter_value, wait_limit, whole_number
+from rawgpu.launch import check_reach, counter_value, wait_limit, whole_number
 from rawgpu.native import system
 from rawgpu.native.layout import PACKET, Kind, Outcome
 from rawgpu.native.threads import thread_context
@@ -121,11 +121,13 @@ class CpuQueue:
         self._check_open()
         for buffer, what in ((target, "target"), (source, "source")):
             check_size(what, buffer, size_bytes)
+            check_reach(self._device, buffer, "the queue is")
         self._encoder.copy(target, source, size_bytes)
 
     def fill(self, target: Buffer, byte: int, size_bytes: int) -> None:
         self._check_open()
         check_size("target", target, size_bytes)
+        check_reach(self._device, target, "the queue is")
         if not 0 <= whole_number("fill's byte", byte) <= 255:
             raise LaunchError(f"fill with {byte}, which is no byte")
         encoder = self._encoder

@@ -12,6 +12,7 @@ from rawgpu.cpu.driver.packets import Batch, Encoder, block_of
 from rawgpu.cpu.driver.program import CpuKernel, blocks_of
 from rawgpu.cpu.driver.queue import CHECK_EVERY, CpuQueue, explain_batch, own_kernel
 from rawgpu.errors import DeviceClosed, LaunchError
+from rawgpu.launch import check_reach
 from rawgpu.native import system
 from rawgpu.native.layout import Kind, Outcome
 from rawgpu.native.threads import thread_context
@@ -65,6 +66,8 @@ class CpuRecording:
         return len(self._launches) - 1
 
     def copy(self, target: Argument, source: Argument, size_bytes: int) -> int:
+        for buffer in (target, source):
+            check_reach(self._device, buffer, "the recording is")
         return self._building().copy(target, source, size_bytes)
 
     def barrier(self) -> None:

@@ -184,3 +184,60 @@ def test_events_are_bounded_and_the_rest_is_counted() -> None:
     report = told(*lines)
     assert len(report.events) == MAX_EVENTS
     assert report.left_out == 2000 and report.row()["left_out"] == 2000
+
+
+def rocr(address: str, reason: str) -> str:
+    return (
+        "Memory access fault by GPU node-1 (Agent handle: 0x55d0) on address "
+        f"{address}. Reason: {reason}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "reason", "cause", "advice"),
+    [
+        ("0x7f0000001000", "Page not present or supervisor privilege", "No page was mapped",
+         "Compare the address"),
+        ("0x7f0000001000", "Write access to a read-only page", "its rights forbade",
+         "Look at what"),
+        ("0x7f0000001000", "Execute access to a page marked NX", "its rights forbade",
+         "Look at what"),
+        ("(nil)", "Page not present or supervisor privilege", "null pointer",
+         "Look at the pointers"),
+    ],
+)  # fmt: skip
+def test_what_rocm_s_runtime_says_has_the_same_causes(
+    address: str, reason: str, cause: str, advice: str
+) -> None:
+    report = told(rocr(address, reason))
+    assert [cause in found.text for found in report.causes] == [True]
+    assert [line.startswith(advice) for line in report.advice] == [True]
+
+
+def test_an_unknown_reason_of_the_runtime_has_no_cause() -> None:
+    assert told(rocr("0x7f0000001000", "Unknown")).causes == []
+
+
+def test_a_fault_that_kernel_and_runtime_tell_has_one_cause() -> None:
+    report = explain(io.BytesIO(b"\n".join([
+        f"{HEAD}[gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)".encode(),
+        f"{HEAD}  in page starting at address 0x00007f0000001000 from client 10".encode(),
+        f"{HEAD}GCVM_L2_PROTECTION_FAULT_STATUS:0x00801031".encode(),
+        rocr("0x7f0000001000", "Page not present or supervisor privilege").encode(),
+    ])))  # fmt: skip
+    assert [(c.text[:10], c.events) for c in report.causes] == [("No page wa", (0, 1))]
+
+
+def test_a_forbidden_access_comes_with_what_to_do() -> None:
+    report = fault(0x00801080)  # PERMISSION_FAULTS of 8, for a write
+    assert any("rights forbade" in cause.text for cause in report.causes)
+    assert any("Look at what the kernel writes to" in line for line in report.advice)
+
+
+def test_outcomes_are_said_in_words() -> None:
+    report = told(
+        f"{HEAD}GPU reset begin!", f"{HEAD}VRAM is lost due to GPU reset!",
+        f"{HEAD}GPU reset(1) succeeded!",
+    )  # fmt: skip
+    text = "\n".join(report.text(SAY))
+    assert "the whole GPU was reset: succeeded, and video memory was lost" in text

@@ -124,6 +124,33 @@ done:
 """
 """Each item fills private memory and reads it back at an index that depends on the item."""
 
+ASKEW = """
+define amdgpu_kernel void @askew(ptr addrspace(1) %a, ptr addrspace(1) %o) #0 {
+  %room = alloca [16 x i8], align 16, addrspace(5)
+  %i = call i32 @llvm.amdgcn.workitem.id.x()
+  %k = zext i32 %i to i64
+  %p = getelementptr i32, ptr addrspace(1) %a, i64 %k
+  %q = getelementptr i32, ptr addrspace(1) %o, i64 %k
+  %v = load i32, ptr addrspace(1) %p
+  store volatile <4 x i32> zeroinitializer, ptr addrspace(5) %room, align 16
+  %s = getelementptr i8, ptr addrspace(5) %room, i32 5
+  store volatile i32 %v, ptr addrspace(5) %s, align 1
+  %r1 = getelementptr i8, ptr addrspace(5) %room, i32 4
+  %w1 = load volatile i32, ptr addrspace(5) %r1, align 4
+  %r2 = getelementptr i8, ptr addrspace(5) %room, i32 8
+  %w2 = load volatile i32, ptr addrspace(5) %r2, align 4
+  %w = load volatile i32, ptr addrspace(5) %s, align 1
+  %l = lshr i32 %w1, 8
+  %h = shl i32 %w2, 24
+  %x = or i32 %l, %h
+  %same = icmp eq i32 %x, %w
+  %y = select i1 %same, i32 %x, i32 0
+  store i32 %y, ptr addrspace(1) %q
+  ret void
+}
+"""
+"""Stores a word across two of private memory, and gives back what both then have."""
+
 SHARED = """
 @lds = internal addrspace(3) global [256 x i32] poison, align 4
 declare void @llvm.amdgcn.s.barrier()

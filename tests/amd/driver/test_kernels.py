@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rawgpu.amd.driver.device import AmdDevice
-from rawgpu.amd.virtual.wave import interpret_dispatch
+from rawgpu.amd.virtual.wave import interpret_dispatch, run_dispatch
 from rawgpu.contract import Binding
 from tests.amd.driver import objects, rooms
 from tests.amd.driver.objects import build
@@ -40,6 +40,17 @@ def test_private_memory(gpu: AmdDevice) -> None:
     item = np.arange(n)
     wanted = [(n - 1 - item) ** 2 + item + 1000 * g for g in range(groups)]
     assert out.numpy().tolist() == np.concatenate(wanted).tolist()
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_words_across_two_of_private_memory(arch: str) -> None:
+    data = np.random.default_rng(0).integers(1, 1 << 32, 64, np.uint32)
+    with rooms.opened(arch, run_dispatch) as gpu:
+        kernel = kernel_of(gpu, objects.ASKEW, "askew")
+        for _ in range(4):  # interpreted at first, then native
+            out = gpu.array(np.zeros(64, np.uint32))
+            kernel(gpu.array(data), out, grid=1, block=64)
+            np.testing.assert_array_equal(out.numpy(), data)
 
 
 def test_local_memory_and_barriers(gpu: AmdDevice) -> None:

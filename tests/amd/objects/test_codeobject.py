@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 
 from rawgpu.amd.objects import bundle, codeobject, elffile, msgpack
+from rawgpu.compiler_bridge.llvm import Target, compile_ir
 from rawgpu.errors import BadElf
 from tests.amd.driver.objects import GLOBALS, SAXPY, build
 
@@ -95,7 +96,7 @@ def test_code_begins_at_multiples_of_256(cpu: str) -> None:
         (7, b"\x00", "OS ABI"),
         (8, b"\x00", "code object"),
         (16, b"\x02\x00", "neither relocatable"),
-        (18, b"\x3e\x00", "not AMDGPU"),
+        (18, b"\x3e\x00", "for x86-64, and this reads code for AMD"),
         (40, b"\xff" * 8, "section headers"),
         (58, b"\x00\x00", "header sizes"),
         (60, b"\x00\x00", "section headers"),
@@ -181,3 +182,21 @@ def test_a_bundle_gives_the_object_for_this_gpu() -> None:
         bundle.choose(head + packed[:-9], "gfx1100")
     with pytest.raises(BadElf):
         bundle.choose(whole[:40], "gfx1100")
+
+
+@pytest.mark.parametrize(("name", "builtin"), [("_Z13get_global_idj", True), ("_Z3sinf", False)])
+def test_a_missing_function_of_opencl_comes_with_what_needs_no_library(
+    name: str, builtin: bool
+) -> None:
+    text = f"""declare i64 @{name}(i32)
+define amdgpu_kernel void @k(ptr addrspace(1) %x) {{
+  %i = call i64 @{name}(i32 0)
+  store i64 %i, ptr addrspace(1) %x
+  ret void
+}}
+"""
+    image = compile_ir(text, Target("amdgcn-amd-amdhsa", "gfx1100"))
+    with pytest.raises(BadElf, match="is not defined in this file") as refusal:
+        codeobject.parse(image)
+    assert refusal.value.hint is not None and "-nogpulib left out" in refusal.value.hint
+    assert ("__builtin_amdgcn_workitem_id_x()" in refusal.value.hint) == builtin

@@ -35,7 +35,9 @@ def _value(w: Writer, type_: str) -> str:
     return value
 
 
-def _place(w: Writer, pointer: str, base: str, size: int, room: int, loose: bool) -> tuple[str, int]:
+def _place(
+    w: Writer, pointer: str, base: str, size: int, room: int, loose: bool
+) -> tuple[str, int]:
     """An address within `room` bytes from `base`, sometimes by a variable; and its alignment."""
     rng = w.rng
     align = min(size & -size, 4) if loose else min(16, 1 << (size - 1).bit_length())
@@ -87,8 +89,9 @@ def after_load(w: Writer, type_: str, loaded: str) -> None:
             wide = loaded if type_ == "i16" else w.hidden(f"{ext} i8 {loaded} to i16")
         if rng.random() < 0.6:
             pair = _value(w, "<2 x i16>")
-            w.emit("<2 x i16>", f"insertelement <2 x i16> {pair}, i16 {wide}, i32 "
-                   f"{rng.randrange(2)}")
+            w.emit(
+                "<2 x i16>", f"insertelement <2 x i16> {pair}, i16 {wide}, i32 {rng.randrange(2)}"
+            )
         else:
             w.emit("i32", f"{ext} {type_} {loaded} to i32")
     elif type_.startswith("<") and "i" in type_[5:]:
@@ -115,9 +118,7 @@ def flat_memory(seed: int) -> Function:
     """Through generic pointers: into global, and into local memory."""
     w = Writer(random.Random(f"flat {seed}"))
     local = seed % 2
-    own = _own(w, "ptrL", "%lds", LDS_OWN_BYTES) if local else _own(
-        w, "ptrG", "%shared", OWN_BYTES
-    )
+    own = _own(w, "ptrL", "%lds", LDS_OWN_BYTES) if local else _own(w, "ptrG", "%shared", OWN_BYTES)
     if local:
         _fill(w, own)
     generic = w.hidden(f"castF {'ptrL' if local else 'ptrG'} {own} to ptr")
@@ -176,12 +177,24 @@ def table_loads(seed: int) -> Function:
     """Loads of what is the same for all items, at places that are too."""
     w = Writer(random.Random(f"table {seed}"), uniform=True)
     for _ in range(7):
-        type_ = w.rng.choice(("i8", "i16", "i32", "i64", "<2 x i32>", "<4 x i32>", "<8 x i32>"))
-        size = WIDTHS.get(type_, 32)
+        type_ = w.rng.choice(
+            (
+                "i8",
+                "i16",
+                "i32",
+                "i64",
+                "<2 x i32>",
+                "<3 x i32>",
+                "<4 x i32>",
+                "<8 x i32>",
+                "<16 x i32>",
+            )
+        )
+        size = WIDTHS.get(type_, 64 if "16" in type_ and type_[0] == "<" else 32)
         at, align = _place(w, "ptrK", "%table", size, 512, False)
         loaded = w.emit(type_, f"load {type_}, ptrK {at}, align {align}, !invariant.load !{{}}")
         if type_.startswith("<"):
-            number = w.rng.randrange(int(type_[1]))
+            number = w.rng.randrange(size // 4)
             w.emit("i32", f"extractelement {type_} {loaded}, i32 {number}")
         elif type_ in ("i8", "i16"):
             w.emit("i32", f"{w.rng.choice(('zext', 'sext'))} {type_} {loaded} to i32")
@@ -260,16 +273,15 @@ def atomics(seed: int, space: str) -> Function:
             f"atomicrmw {op} {pointer} {at}, {type_} {common.some(type_)} {scope} monotonic{note}"
         )
     last = Writer(random.Random(f"{kind} last {seed}"))
-    more = []
+    more: list[tuple[str, str]] = []
+    phases: tuple[str, ...] = (w.text(), common.text())
     if space == "lds":
         begin = _begin_common()
         for number in range(3):
             at = last.hidden(f"getelementptr i8, ptrL %lds, i64 {4096 + 256 * number}")
             more.append(("i64", last.hidden(f"load i64, ptrL {at}")))
         last.store_outputs(more, len(found))
-        phases = (begin, w.text(), common.text(), last.text())
-    else:
-        phases = (w.text(), common.text())
+        phases = (begin, *phases, last.text())
     outputs = tuple(Output(t) for t, _ in (*found, *more))
     return Function(kind, seed, phases, outputs, uses_lds=space == "lds")
 
@@ -298,7 +310,7 @@ def loops(seed: int) -> Function:
     start, first = w.some("i32"), w.some("float")
     w.line("br label %head")
     w.lines.append("head:")
-    w.line(f"%n = phi i32 [0, %start], [%next, %latch]")
+    w.line("%n = phi i32 [0, %start], [%next, %latch]")
     w.line(f"%acc = phi i32 [{start}, %start], [%acc2, %latch]")
     w.line(f"%fac = phi float [{first}, %start], [%fac2, %latch]")
     w.line(f"%go = icmp ult i32 %n, {count}")
@@ -338,8 +350,12 @@ def loops(seed: int) -> Function:
     w.line("%steps = phi i32 [%n, %head], [%n, %then]")
     found = [("i32", "%last"), ("float", "%flast"), ("i32", "%steps")]
     w.store_outputs(found)
-    return Function("loops", seed, ("  br label %start\nstart:\n" + w.text(),),
-                    tuple(Output(t) for t, _ in found))
+    return Function(
+        "loops",
+        seed,
+        ("  br label %start\nstart:\n" + w.text(),),
+        tuple(Output(t) for t, _ in found),
+    )
 
 
 def branches(seed: int) -> Function:
@@ -408,11 +424,9 @@ def lanes(seed: int) -> Function:
         all_ = after.hidden(f"getelementptr i8, ptrG %shared, i64 {1024 * number}")
         to = after.hidden(f"getelementptr i32, ptrG {all_}, i64 {at}")
         own = after.hidden(f"load i32, ptrG {to}")
-        which = after.some("i32")
-        found.append(("i32", after.hidden(
-            f"call i32 @pull(i32 {own}, i32 {which}, i32 %item, ptrG {all_})")))
-        found.append(("i32", after.hidden(
-            f"call i32 @first(i32 {own}, i32 {after.rng.randrange(32)}, i32 %item, ptrG {all_})")))
+        for name, lane in (("pull", after.some("i32")), ("first", str(after.rng.randrange(32)))):
+            inside = f"i32 {own}, i32 {lane}, i32 %item, ptrG {all_}"
+            found.append(("i32", after.hidden(f"call i32 @{name}({inside})")))
     after.store_outputs(found)
     return Function("lanes", seed, (w.text(), after.text()), tuple(Output(t) for t, _ in found))
 

@@ -149,8 +149,7 @@ def _of_pairs(table: dict[str, tuple[str, str]], op: str, count: int) -> None:
     pair, name = "<2 x half>", f"{op}_v2f16"
     lines = []
     for half in (0, 1):
-        for i in range(count):
-            lines.append(f"%e{half}{i} = extractelement {pair} %a{i}, i32 {half}")
+        lines += [f"%e{half}{i} = extractelement {pair} %a{i}, i32 {half}" for i in range(count)]
         inside = ", ".join(f"half %e{half}{i}" for i in range(count))
         lines.append(f"%f{half} = call half @{op}_f16({inside})")
     lines.append(f"%low = insertelement {pair} poison, half %f0, i32 0")
@@ -183,8 +182,7 @@ def _ldexp(table: dict[str, tuple[str, str]], suffix: str, wide: str) -> None:
     gpu = [
         *keep,
         *more,
-        f"%r = call {type_} @llvm.ldexp.{suffix}.{exponent}"
-        f"({type_} %a0, {exponent} {name_of_e})",
+        f"%r = call {type_} @llvm.ldexp.{suffix}.{exponent}({type_} %a0, {exponent} {name_of_e})",
         f"ret {type_} %r",
     ]
     types = [type_, "i32"]
@@ -279,7 +277,7 @@ def lanes_text(gpu: bool, lanes: int) -> dict[str, str]:
 }""",  # noqa: E501
             "below": f"""define internal i32 @below(i32 %item) alwaysinline {{
   %low = call i32 @llvm.amdgcn.mbcnt.lo(i32 -1, i32 0)
-  {'%r = add i32 %low, 0' if lanes == 32 else '%r = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 %low)'}
+  {"%r = add i32 %low, 0" if lanes == 32 else "%r = call i32 @llvm.amdgcn.mbcnt.hi(i32 -1, i32 %low)"}
   ret i32 %r
 }}""",  # noqa: E501
         }

@@ -19,7 +19,8 @@ from tests.amd.virtual.wave_foreign import (
 
 ICMP = ("eq", "ne", "ult", "ule", "ugt", "uge", "slt", "sle", "sgt", "sge")
 FCMP = (
-    "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno",
+    "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une",
+    "uno",
 )  # fmt: skip
 UNARY_INTRINSICS = ("ctpop", "bitreverse")
 BINARY_INTRINSICS = (
@@ -141,9 +142,7 @@ def pattern(w: Writer, type_: str, bits: int) -> None:
 def overflow(w: Writer, type_: str, x: str, y: str) -> None:
     name = w.rng.choice(("uadd", "usub", "sadd", "ssub"))
     pair = f"{{ {type_}, i1 }}"
-    both = w.hidden(
-        f"call {pair} @llvm.{name}.with.overflow.{type_}({type_} {x}, {type_} {y})"
-    )
+    both = w.hidden(f"call {pair} @llvm.{name}.with.overflow.{type_}({type_} {x}, {type_} {y})")
     w.emit(type_, f"extractvalue {pair} {both}, 0")
     w.emit("i1", f"extractvalue {pair} {both}, 1")
 
@@ -261,9 +260,7 @@ def rare(w: Writer, type_: str, x: str, y: str) -> None:
         w.call("i32", f"exponent_{suffix(type_)}", (type_, x))
     elif kind == 4:
         mask = rng.choice(INFINITY_CLASSES)
-        w.emit(
-            "i1", f"call i1 @llvm.is.fpclass.{suffix(type_)}({type_} {x}, i32 {mask})"
-        )
+        w.emit("i1", f"call i1 @llvm.is.fpclass.{suffix(type_)}({type_} {x}, i32 {mask})")
     elif kind == 5:  # into 0…1, which is a modifier
         low = w.hidden(
             f"call {type_} @{chooser('maxnum', type_)}({type_} {x}, {type_} {constant(type_, 0.0)})"
@@ -370,9 +367,7 @@ def pair_of(w: Writer, type_: str) -> None:
     if type_ in w.values and w.rng.random() < 0.5:
         order = ", ".join(f"i32 {w.rng.randrange(2 * count)}" for _ in range(count))
         x, y = w.some(type_), w.some(type_)
-        w.emit(
-            type_, f"shufflevector {type_} {x}, {type_} {y}, <{count} x i32> <{order}>"
-        )
+        w.emit(type_, f"shufflevector {type_} {x}, {type_} {y}, <{count} x i32> <{order}>")
         return
     value = "poison"
     for at in range(count):
@@ -448,7 +443,7 @@ def _pairs(type_: str) -> Callable[[Writer], None]:
 def near_function(seed: int) -> Function:
     rng = random.Random(f"near {seed}")
     w = Writer(rng)
-    outputs = []
+    outputs: list[Output] = []
     for _ in range(4):
         which = near(w)
         value, type_ = w.values.pop("near")[0], w.values.pop("type")[0]

@@ -1,73 +1,74 @@
-"""Meanings against another machine: the same LLVM functions on this processor and on the engine."""
+"""Meanings against another machine: LLVM functions on this processor and on the engines."""
 
 from __future__ import annotations
 
-import struct
-from typing import Any
+import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from rawgpu.amd.virtual import wave
-from rawgpu.compiler_bridge.llvm import Job, Target, compile_many, host_target
-from rawgpu.native import system
-from rawgpu.native.image import Image
-from tests.amd.virtual.wave_foreign import gpu_text, host_text
-from tests.amd.virtual.wave_rig import Arena, Kernel, attributes, finish, services
+from tests.amd.virtual.coverage import FAMILIES, FULL_COUNT, WANTED_SHARE, coverage
+from tests.amd.virtual.foreign_run import KINDS, Result, check, difference, functions
 
-ITEMS = 64
-RECORD = np.dtype([("a", "u4"), ("b", "u4"), ("c", "u8"), ("x", "f4"), ("y", "f4")])
-PER_FAMILY = 12
+FEW, FEW_LIFTED = 60, 6
+"""Functions, and of these every n-th is lifted too."""
+IDS = [f"{generation}-{lanes}" for generation, lanes in FAMILIES]
 
 
-def records(seed: int) -> Any:
-    rng = np.random.default_rng(seed)
-    data = np.zeros(ITEMS, RECORD)
-    for name, high in (("a", 1 << 32), ("b", 1 << 32), ("c", 1 << 63)):
-        data[name] = rng.integers(0, high, ITEMS) >> rng.integers(0, 31, ITEMS)
-    for name in ("x", "y"):
-        scale = 10.0 ** rng.integers(-6, 7, ITEMS)
-        data[name] = rng.standard_normal(ITEMS) * scale
-    data["x"][:8] = [0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3.4e38, 0.5]
-    return data
+def compare(
+    generation: str, lanes: int, count: int, lift_every: int, note: Callable[..., None]
+) -> float:
+    """The share of rows that were executed."""
+    report = check(functions(count), generation, lanes, lift_every=lift_every)
+    assert not report.wrong, "\n".join(report.wrong)
+    assert report.ran == count
+    found = coverage(generation, report.rows)
+    note("count generated functions that gave this processor's results", report.ran)
+    note(f"share executed and compared, of what LLVM emits for {generation}-{lanes}", str(found))
+    return found.share
 
 
-def on_host(image: bytes, data: Any) -> Any:
-    loaded = Image(image)
-    out = np.zeros(ITEMS, np.uint64)
-    call = system.ffi.cast("void (*)(uint64_t, uint64_t, uint64_t)", loaded.address("k"))
-    call(data.ctypes.data, out.ctypes.data, ITEMS)
-    return out
+@pytest.mark.parametrize(("generation", "lanes"), FAMILIES, ids=IDS)
+def test_generated_functions_give_what_this_processor_gives(
+    generation: str, lanes: int, record_property: Callable[..., None]
+) -> None:
+    compare(generation, lanes, FEW, FEW_LIFTED, record_property)
 
 
-def on_gpu(image: bytes, generation: str, data: Any, *, native: bool) -> Any:
-    arena = Arena(4 << 20)
-    kernel = Kernel(arena, image, "k", generation)
-    source, target = arena.put(data.tobytes()), arena.space(8 * ITEMS)
-    dispatch = kernel.dispatch(struct.pack("<QQ", source, target), (1, 1, 1), (ITEMS, 1, 1))
-    run = wave.run_dispatch if native else wave.interpret_dispatch
-    finish(run(dispatch, arena, services()))
-    return np.array(arena.view(target, np.uint64, ITEMS))
+@pytest.mark.full
+@pytest.mark.parametrize(("generation", "lanes"), FAMILIES, ids=IDS)
+def test_all_generated_functions_in_both_engines(
+    generation: str, lanes: int, record_property: Callable[..., None]
+) -> None:
+    share = compare(generation, lanes, FULL_COUNT, 1, record_property)
+    assert share >= WANTED_SHARE
 
 
-@pytest.mark.parametrize("generation", ["gfx1100", "gfx1201", "gfx942", "gfx90a"])
-def test_random_functions_give_what_this_processor_gives(generation: str) -> None:
-    """Both engines; half of the seeds each, since they share the meanings."""
-    gpu, host = Target("amdgcn-amd-amdhsa", generation), host_target()
-    jobs = [
-        job
-        for seed in range(PER_FAMILY)
-        for job in (
-            Job(host_text(seed), host, "light", 2),
-            Job(gpu_text(seed, attributes(generation, ITEMS)), gpu, "light", 2),
-        )
-    ]
-    images = compile_many(jobs)
-    wrong = []
-    for seed in range(PER_FAMILY):
-        data = records(seed)
-        want = on_host(images[2 * seed], data)
-        got = on_gpu(images[2 * seed + 1], generation, data, native=seed % 2 == 1)
-        if not (got == want).all():
-            wrong.append((seed, np.flatnonzero(got != want).tolist()))
-    assert not wrong
+def test_one_bit_of_a_value_is_seen() -> None:
+    """The check can fail: every output of every kind of function is compared."""
+    for number, function in enumerate(functions(80)):
+        rng = np.random.default_rng(number)
+        out = rng.integers(0, 1 << 32, (64, 16), dtype=np.uint64) << np.uint64(16)
+        want = Result(out, np.zeros(16, np.uint8))
+        assert difference(function, want, want) == "" or any(o.near for o in function.outputs)
+        for place, output in enumerate(function.outputs):
+            if output.near:
+                continue
+            got = dataclasses.replace(want, out=out.copy())
+            got.out[5, place] ^= np.uint64(1)
+            assert difference(function, want, got).startswith(f"output {place} "), function.kind
+
+
+FAULTS = [
+    ("gfx1201", 32, "convert_scalar", 3, "s_cvt_hi_f32_f16 read no upper half"),
+    ("gfx942", 64, "pairs_float", 0, "v_pk_mov_b32 took its upper word by op_sel_hi"),
+    ("gfx90a", 64, "local", 0, "v_pk_mov_b32 took its upper word by op_sel_hi"),
+]
+
+
+@pytest.mark.parametrize(("generation", "lanes", "kind", "seed", "fault"), FAULTS)
+def test_functions_that_found_faults(
+    generation: str, lanes: int, kind: str, seed: int, fault: str
+) -> None:
+    assert check([KINDS[kind](seed)], generation, lanes).wrong == [], fault

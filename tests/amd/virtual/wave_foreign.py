@@ -133,8 +133,8 @@ class Writer:
     def pick(self, type_: str, constants: float = 0.12) -> str:
         """One of the later values of a type, or a constant."""
         known = self.values.get(type_)
-        if not known and type_.endswith("i1>") or not known and type_ == "i1":
-            return "zeroinitializer" if type_ != "i1" else "true"
+        if not known and type_ == "i1":
+            return "true"
         if known and self.rng.random() >= constants:
             return self.rng.choice(known[-10:])
         if type_ in FLOATS:
@@ -198,9 +198,7 @@ def suffix(type_: str) -> str:
     return SUFFIX.get(type_, type_)
 
 
-def made(
-    kind: str, seed: int, writer: Writer, types: Sequence[str], near: str = ""
-) -> Function:
+def made(kind: str, seed: int, writer: Writer, types: Sequence[str], near: str = "") -> Function:
     """The function of one phase whose outputs are the writer's last values of `types`."""
     found = writer.outputs(types)
     writer.store_outputs(found)
@@ -256,7 +254,8 @@ def _declarations(text: str) -> str:
         if f"@{name}(" in found:
             continue
         types = re.findall(
-            r"(?:^|, )((?:ptr(?: addrspace\(\d+\))?|<[^>]*>|\w+))(?= )", inside.replace("immarg", "")
+            r"(?:^|, )((?:ptr(?: addrspace\(\d+\))?|<[^>]*>|\w+))(?= )",
+            inside.replace("immarg", ""),
         )
         found[f"@{name}("] = f"declare {type_} @{name}({', '.join(types)})"
     return "\n".join(found.values())
@@ -303,12 +302,14 @@ def gpu_text(functions: Sequence[Function], attributes: str, lanes: int) -> str:
             kernels.append(
                 f"{lds} = internal addrspace(3) global [{LDS_BYTES} x i8] poison, align 16"
             )
-        lines = [f"""  %i = call i32 @llvm.amdgcn.workitem.id.x()
+        lines = [
+            f"""  %i = call i32 @llvm.amdgcn.workitem.id.x()
   %w = zext i32 %i to i64
   %ia = mul i64 %w, {RECORD_BYTES}
   %mine = getelementptr i8, ptrG %in, i64 %ia
   %oa = mul i64 %w, {8 * OUTPUTS}
-  %to = getelementptr i8, ptrG %out, i64 %oa"""]
+  %to = getelementptr i8, ptrG %out, i64 %oa"""
+        ]
         for phase in range(len(function.phases)):
             if phase:
                 lines.append('  fence syncscope("workgroup") release')

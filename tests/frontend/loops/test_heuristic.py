@@ -7,6 +7,7 @@ from frontend.graph.node import Op
 from frontend.loops import expr as ex
 from frontend.loops import heuristic
 from frontend.loops.index import Index, Var
+from frontend.loops.lanes import lane_axis
 from frontend.loops.machine import Machine
 from frontend.loops.nest import Kernel, Kind, Mark, Nest, Reduction, Role, Slot, Store, apply
 
@@ -87,3 +88,36 @@ def test_a_product_bound_by_arithmetic_keeps_its_accumulators_in_registers() -> 
         unrolled = [n for kind, n in loops if kind is Kind.UNROLL]
         (lanes,) = (n for kind, n in loops if kind is Kind.VECTOR)
         assert unrolled[0] * lanes // 16 <= CPU.registers
+
+
+def window(rows: int, columns: int) -> Nest:
+    """A convolution's loops: out[i, y, x] = sum over c, a, b of in[c, y+a, x+b] * w[i, c, a, b]."""
+    i, y, x = Var("i", 16), Var("y", rows), Var("x", columns)
+    c, a, b = Var("c", 8), Var("a", 3), Var("b", 3)
+    at = Index.of(c) * 10_000 + (Index.of(y) + Index.of(a)) * 100 + Index.of(x) + Index.of(b)
+    weight = Index.of(i) * 72 + Index.of(c) * 9 + Index.of(a) * 3 + Index.of(b)
+    loads = (ex.Load(0, at, dt.float32), ex.Load(1, weight, dt.float32))
+    where = (Index.of(i) * rows + Index.of(y)) * columns + Index.of(x)
+    store = Store(2, where, ex.Accumulated(0, dt.float32))
+    total = Reduction(Op.SUM, ex.Alu(Op.MUL, loads, dt.float32), dt.float32)
+    return Nest((i, y, x), (c, a, b), (total,), (store,))
+
+
+def test_short_axes_become_one_for_the_lanes_of_a_wave() -> None:
+    nest, lane = lane_axis(window(8, 8), WAVE)
+    assert (lane.name, lane.extent) == ("yx", 64)
+    assert [v.name for v in nest.axes] == ["i", "yx"]
+    (store,) = nest.stores
+    assert store.index == Index.of(nest.axes[0]) * 64 + Index.of(lane)
+
+
+def test_a_long_axis_of_neighbours_has_the_lanes_alone() -> None:
+    nest = window(8, 64)
+    assert lane_axis(nest, WAVE) == (nest, nest.axes[2])
+
+
+def test_axes_put_together_name_the_same_places() -> None:
+    before = window(8, 8)
+    after, lane = lane_axis(before, WAVE)
+    put = {before.axes[1]: Index.of(lane) // 8, before.axes[2]: Index.of(lane) % 8}
+    assert [e.index for e in after.loads()] == [e.index.substitute(put) for e in before.loads()]

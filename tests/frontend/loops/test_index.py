@@ -169,3 +169,11 @@ def test_a_reshape_through_a_finer_shape_is_the_same_as_none() -> None:
     axes = [Index.of(Var(name, extent)) for name, extent in (("i", 6), ("j", 4))]
     through = unflatten(flatten(axes, (6, 4)), (2, 3, 2, 2))
     assert unflatten(flatten(through, (2, 3, 2, 2)), (6, 4)) == tuple(axes)
+
+
+def test_what_several_divisions_took_apart_is_put_together() -> None:
+    v = Index.of(Var("v", 1024))
+    digits = (v // 16) * 16 + (v // 4) % 4 * 4 + (v // 2) % 2 * 2 + v % 2
+    assert digits == v
+    assert (v // 4) % 4 * 4 + v % 4 == v % 16
+    assert (v // 4) % 4 * 5 + v % 4 != v % 16

@@ -91,7 +91,7 @@ TABLE: tuple[Instruction, ...] = (
     row("s_cvt_u32_f32",            "sop1", op(gfx115=0x67),                                               "u32 = f32",         "to_u32(f32(a))"),
     row("s_cvt_f16_f32",            "sop1", op(gfx115=0x68),                                               "f16 = f32",         "to_f16(f32(a))"),
     row("s_cvt_f32_f16",            "sop1", op(gfx115=0x69),                                               "f32 = f16",         "to_f32(f16(a))"),
-    row("s_cvt_hi_f32_f16",         "sop1", op(gfx115=0x6a),                                               "f32 = f16",         "to_f32(f16(a >> 16))"),
+    row("s_cvt_hi_f32_f16",         "sop1", op(gfx115=0x6a),                                               "f32 = b32",         "to_f32(f16(a >> 16))"),
     row("s_ceil_f16",               "sop1", op(gfx115=0x6b),                                               "f16 = f16",         "ceil(f16(a))"),
     row("s_floor_f16",              "sop1", op(gfx115=0x6c),                                               "f16 = f16",         "floor(f16(a))"),
     row("s_trunc_f16",              "sop1", op(gfx115=0x6d),                                               "f16 = f16",         "trunc(f16(a))"),
