@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 import weakref
 from collections import deque
@@ -92,6 +93,8 @@ class AmdDevice(Arrays):
         self.dead: Exception | None = None
         """Why nothing can be submitted any more."""
         self._closed = False
+        self._pid = os.getpid()
+        """A child inherits none of its pages, and the kernel knows the parent."""
         self._lock = threading.RLock()
         self._queues: list[Submitter] = []
         self._made = 0
@@ -390,6 +393,11 @@ class AmdDevice(Arrays):
     def check_open(self) -> None:
         if self._closed:
             raise DeviceClosed(f"{self.name} is closed")
+        if os.getpid() != self._pid:
+            raise DeviceClosed(
+                f"{self.name} was opened before this process was forked, and stays its parent's",
+                hint="start processes by spawn, or open GPUs after forking",
+            )
 
     @property
     def closed(self) -> bool:
@@ -401,6 +409,8 @@ class AmdDevice(Arrays):
         Goes on past what fails, and raises the first of it. What the kernel refuses to take back is
         tried again at once, and if need be when a device is opened or closed next.
         """
+        if os.getpid() != self._pid:
+            self._closed = True
         if self._closed:
             return
         give_back = self.connection.give_back

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -83,3 +85,24 @@ def test_a_device_waits_while_threads_open_and_close_queues() -> None:
         stop.set()
         waiter.join()
         assert not wrong
+
+
+def test_a_forked_child_is_told_that_the_gpu_is_its_parents() -> None:
+    with Room("gfx1100"), open_device("amd:0") as gpu:
+        _, x, _ = scaled(gpu)
+        read, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # from Python 3.12 on: this process has other threads
+            child = os.fork()
+        if child == 0:
+            try:
+                x.numpy()
+            except DeviceClosed as error:
+                os.write(write, str(error).split("\n")[0].encode())
+            gpu.close()
+            os._exit(0)
+        os.close(write)
+        assert os.waitpid(child, 0)[1] == 0
+        assert b"forked" in os.read(read, 1000)
+        os.close(read)
+        assert set(x.numpy()) == {1}
