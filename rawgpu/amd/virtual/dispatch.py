@@ -8,7 +8,7 @@ has the real runner; `EmptyRunner` is for packets without machine code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
@@ -89,7 +89,7 @@ class NativeMemory(Protocol):
         ...
 
     def leave(
-        self, scalar: Iterable[int], loads: Iterable[int], stores: Iterable[tuple[int, int]]
+        self, scalar: Sequence[int], loads: Sequence[int], stores: Sequence[tuple[int, int]]
     ) -> None:
         """After it: some of the addresses that it read, and (address, bytes) that it wrote."""
         ...
