@@ -58,8 +58,29 @@ def test_declarations_without_evidence_are_counted(
 
 
 @pytest.mark.parametrize(
-    ("full", "skip_tests", "last"),
+    ("full", "skip_tests", "tests"),
     [(False, False, "tests"), (True, False, "tests, all"), (False, True, "house rules")],
 )
-def test_the_last_step_is_the_one_asked_for(full: bool, skip_tests: bool, last: str) -> None:
-    assert check.steps(full=full, skip_tests=skip_tests)[-1].name == last
+def test_the_last_steps_are_the_ones_asked_for(full: bool, skip_tests: bool, tests: str) -> None:
+    names = [step.name for step in check.steps(full=full, skip_tests=skip_tests)]
+    assert names[-2:] == [tests, "virtual GPUs"]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_virtual_gpus_have_fixed_parts_of_the_front_ends_tests_or_all(
+    monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    asked = []
+
+    def suite(*arguments: str) -> check.Outcome:
+        asked.append(arguments)
+        return check.Outcome("FAILED" if "gfx942" in arguments else "ok", "1 passed")
+
+    monkeypatch.setattr(check, "suite", suite)
+    outcome = check.on_virtual_gpus(full=full)
+    assert outcome == check.Outcome("FAILED", "gfx1100: 1 passed; gfx942: 1 passed")
+    parts = [() if full else ("--part", f"{number}/3") for number in (1, 2)]
+    assert asked == [
+        ("tests/frontend", "--on", gpu, *part)
+        for gpu, part in zip(("gfx1100", "gfx942"), parts, strict=True)
+    ]
