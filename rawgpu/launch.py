@@ -14,7 +14,16 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from rawgpu.contract import Argument, Binding, Buffer, Device, Grid, Parameter
+from rawgpu.contract import (
+    Argument,
+    Binding,
+    Buffer,
+    Device,
+    Grid,
+    MemoryKind,
+    Parameter,
+    QueueKind,
+)
 from rawgpu.errors import BadElf, LaunchError
 
 POINTER = "pointer"
@@ -51,6 +60,20 @@ def counter_value(value: object) -> int:
     if not 0 <= number < 1 << 64:
         raise LaunchError(f"a signal's value is from 0 to below 2**64, not {number}")
     return number
+
+
+def queue_kind(kind: object) -> QueueKind:
+    """`kind`, if it is one. Raises LaunchError."""
+    if not isinstance(kind, QueueKind):
+        raise LaunchError(f"a queue's kind is a QueueKind, not {kind!r}")
+    return kind
+
+
+def memory_kind(kind: object) -> MemoryKind:
+    """`kind`, if it is one. Raises LaunchError."""
+    if not isinstance(kind, MemoryKind):
+        raise LaunchError(f"a buffer's kind is a MemoryKind, not {kind!r}")
+    return kind
 
 
 def wait_limit(timeout_ms: object) -> float:

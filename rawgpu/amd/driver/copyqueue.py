@@ -18,7 +18,7 @@ from rawgpu.amd.spec.pm4 import Function
 from rawgpu.contract import Argument, Buffer, Grid, Kernel, Recording, Signal, Timestamp
 from rawgpu.errors import LaunchError
 from rawgpu.ioctl.kfd import QueueType
-from rawgpu.launch import check_reach
+from rawgpu.launch import check_reach, counter_value
 
 if TYPE_CHECKING:
     from rawgpu.amd.driver.device import AmdDevice
@@ -54,7 +54,7 @@ class CopyQueue(Submitter):
     def wait(self, signal: Signal, value: int) -> None:
         own = self.own(signal)
         self._keep.append(own)
-        self._packets += self._wait(own.address, own.wire(value, raises=False))
+        self._packets += self._wait(own.address, own.wire(counter_value(value), raises=False))
 
     def _wait(self, address: int, wire: int) -> list[list[int]]:
         return [self._poll(address, wire)] * self._polls
@@ -62,7 +62,7 @@ class CopyQueue(Submitter):
     def signal(self, signal: Signal, value: int) -> None:
         own = self.own(signal)
         self._keep.append(own)
-        wire = own.wire(value, raises=True)
+        wire = own.wire(counter_value(value), raises=True)
         self._packets.append(self._fence(own.address, wire))
 
     def launch(

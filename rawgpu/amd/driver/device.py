@@ -55,7 +55,15 @@ from rawgpu.errors import (
 from rawgpu.ioctl import kfd
 from rawgpu.ioctl.host import HostPort
 from rawgpu.ioctl.port import KernelPort
-from rawgpu.launch import Arrays, object_bytes
+from rawgpu.launch import (
+    Arrays,
+    counter_value,
+    memory_kind,
+    object_bytes,
+    queue_kind,
+    wait_limit,
+    whole_number,
+)
 from rawgpu.virtual import room
 
 FIRST_SPINS, SPINS = 512, 64
@@ -135,8 +143,10 @@ class AmdDevice(Arrays):
     def alloc(self, size_bytes: int, kind: MemoryKind = MemoryKind.DEVICE) -> AmdBuffer:
         """Uninitialised memory."""
         self.check_open()
+        size_bytes = whole_number("a buffer's size", size_bytes)
         if size_bytes < 0:
             raise LaunchError(f"a buffer of {size_bytes} bytes")
+        kind = memory_kind(kind)
         allocator = self.local if kind is MemoryKind.DEVICE else self.host
         return AmdBuffer(self, allocator.alloc(size_bytes, asked=True), size_bytes, kind)
 
@@ -224,7 +234,7 @@ class AmdDevice(Arrays):
         """A new queue. Where no copy engine is left, a compute queue copies as well."""
         self.check_open()
         with self._lock:
-            name = f"{kind.value}{self._made}"
+            name = f"{queue_kind(kind).value}{self._made}"
             self._made += 1
             made: ComputeQueue | CopyQueue
             if kind is QueueKind.COPY and not self._no_copies:
@@ -280,7 +290,7 @@ class AmdDevice(Arrays):
 
     def new_signal(self, value: int = 0) -> AmdSignal:
         self.check_open()
-        return AmdSignal(self, value)
+        return AmdSignal(self, counter_value(value))
 
     def run(
         self, kernel: AmdKernel, arguments: Sequence[Argument], grid: Grid, block: Grid
@@ -378,7 +388,7 @@ class AmdDevice(Arrays):
 
     def synchronize(self, timeout_ms: int = 30_000) -> None:
         self.check_open()
-        end = self.port.now_ns() + timeout_ms * 1_000_000
+        end = self.port.now_ns() + int(wait_limit(timeout_ms) * 1_000_000)
         for queue in tuple(self._queues):
             left_ms = max((end - self.port.now_ns()) // 1_000_000, 0)
             try:

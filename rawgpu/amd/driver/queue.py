@@ -38,7 +38,7 @@ from rawgpu.contract import (
 )
 from rawgpu.errors import DeviceClosed, DeviceError, FenceTimeout, LaunchError
 from rawgpu.ioctl.kfd import QueueType
-from rawgpu.launch import check_reach
+from rawgpu.launch import check_reach, counter_value, wait_limit
 from rawgpu.native.code import native_code
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ class Submitter:
     def synchronize(self, timeout_ms: int = 30_000) -> None:
         """Wait for everything submitted."""
         self.check_open()
+        timeout_ms = int(wait_limit(timeout_ms))
         with self.lock:  # not a submit that another thread is still writing, and may take back
             value = self.submitted
         if self.timeline.peek() < value:
@@ -269,14 +270,14 @@ class ComputeQueue(Submitter):
 
     def wait(self, signal: Signal, value: int) -> None:
         own = self.own(signal)
-        wire = own.wire(value, raises=False)
+        wire = own.wire(counter_value(value), raises=False)
         self._keep.append(own)
         self.add(self.boundaries.wait(own.address, wire))
         self._fresh = True
 
     def signal(self, signal: Signal, value: int) -> None:
         own = self.own(signal)
-        wire = own.wire(value, raises=True)
+        wire = own.wire(counter_value(value), raises=True)
         self._keep.append(own)
         self.add(self.boundaries.signal(own.address, wire), once=True)
 

@@ -25,7 +25,15 @@ from rawgpu.cpu.driver.memory import Allocator, CpuBuffer
 from rawgpu.cpu.driver.program import CpuKernel, CpuProgram, blocks_of
 from rawgpu.cpu.driver.queue import CpuQueue, CpuSignal
 from rawgpu.errors import DeviceClosed, LaunchError
-from rawgpu.launch import Arrays, counter_value, object_bytes, wait_limit, whole_number
+from rawgpu.launch import (
+    Arrays,
+    counter_value,
+    memory_kind,
+    object_bytes,
+    queue_kind,
+    wait_limit,
+    whole_number,
+)
 from rawgpu.native import system
 from rawgpu.native.code import native_code
 from rawgpu.native.image import Image
@@ -77,6 +85,7 @@ class CpuDevice(Arrays):
         """Uninitialised memory; both kinds are the same here."""
         self.check_open()
         size_bytes = whole_number("a buffer's size", size_bytes)
+        memory_kind(kind)
         if size_bytes < 0:
             raise LaunchError(f"a buffer of {size_bytes} bytes")
         return CpuBuffer(self, self.allocator.alloc(size_bytes), size_bytes)
@@ -108,8 +117,7 @@ class CpuDevice(Arrays):
     def queue(self, kind: QueueKind = QueueKind.COMPUTE) -> CpuQueue:
         """A new queue; a CPU has no copy engine, so both kinds are the same."""
         self.check_open()
-        if not isinstance(kind, QueueKind):
-            raise LaunchError(f"a queue's kind is a QueueKind, not {kind!r}")
+        kind = queue_kind(kind)
         with self._lock:
             queue = CpuQueue(self, f"{kind.value}{self._made}")
             self._made += 1
