@@ -208,6 +208,10 @@ def calls(name: str) -> dict[str, int]:
     return {call: n for call, n in found.items() if call[0].isupper() or call in OTHERS}
 
 
+PACED = ("WaitEvents",)
+"""Requests whose number is up to how far the GPU is when the driver looks."""
+
+
 def may_succeed(call: str, error: str) -> bool:
     """Whether the driver gets over it; then the results must be right."""
     if call in ("AllocMemoryOfGpu", "mmap") and error == "ENOMEM":
@@ -247,8 +251,11 @@ def refuse(
                 except RawGpuError as caught:
                     outcome = type(caught).__name__
                 assert time.monotonic() - begin < LONGEST_S, where
-                assert not list(room.faults.pending()), where
-                if outcome == "succeeded":
+                if list(room.faults.pending()):
+                    assert call in PACED and outcome == "succeeded" and nth > 1, where
+                    outcome = "not made this time"
+                    room.faults.clear()
+                elif outcome == "succeeded":
                     assert may_succeed(call, error), f"{where}: nobody noticed"
                 elif call in GIVEN_BACK or call in OPTIONAL or error in AGAIN:
                     assert not may_succeed(call, error), f"{where}: {outcome}"
