@@ -25,7 +25,7 @@ from rawgpu.hwcheck.check import Check, RecordingEnds
 from rawgpu.hwcheck.probe import Probe
 from rawgpu.ioctl.host import HostPort
 from rawgpu.ioctl.memory import peek, poke
-from rawgpu.ioctl.port import READ_WRITE, KernelPort, Protection
+from rawgpu.ioctl.port import KernelPort, Protection
 from rawgpu.trace.record import readable
 from rawgpu.trace.replay import Replayer, ReplayMismatch
 
@@ -142,28 +142,11 @@ class StageReplayer(Replayer):
     ioctl = _sound(Replayer.ioctl)
     read = _sound(Replayer.read)
     list = _sound(Replayer.list)
+    mmap = _sound(Replayer.mmap)
 
-    @_sound
-    def mmap(
-        self,
-        size_bytes: int,
-        *,
-        fd: int = -1,
-        offset: int = 0,
-        address: int = 0,
-        protection: Protection = READ_WRITE,
-        replace: bool = False,
+    def _map(
+        self, then: int, size_bytes: int, address: int, protection: Protection, replace: bool
     ) -> int:
-        entry = self._next(
-            "mmap",
-            size_bytes=size_bytes,
-            fd=fd,
-            offset=offset,
-            address=address,
-            protection=int(protection),
-            replace=replace,
-        )
-        then = int(entry["result"])
         if address and then != address:
             raise BadFile(f"line {self._line}: mapped at {then:#x}, and asked for {address:#x}")
         if replace and not self._ours(address, size_bytes):

@@ -119,9 +119,14 @@ class Replayer:
             protection=int(protection),
             replace=replace,
         )
-        wanted = int(entry["result"])
-        self._memory.mmap(size_bytes, address=wanted, protection=protection, replace=replace)
-        return wanted
+        return self._map(int(entry["result"]), size_bytes, address, protection, replace)
+
+    def _map(
+        self, then: int, size_bytes: int, address: int, protection: Protection, replace: bool
+    ) -> int:
+        """Memory for a mapping made at `then`, where `address` was asked for; its place."""
+        self._memory.mmap(size_bytes, address=then, protection=protection, replace=replace)
+        return then
 
     def munmap(self, address: int, size_bytes: int) -> None:
         self._next("munmap", address=address, size_bytes=size_bytes)

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rawgpu.amd.spec.hardware import Feature
-from rawgpu.amd.spec.vm_fault import VM_L2_PROTECTION_FAULT_STATUS, Permission
+from rawgpu.amd.spec.vm_fault import (
+    CLIENTS_GFX10,
+    VM_L2_PROTECTION_FAULT_STATUS,
+    Permission,
+)
 from rawgpu.amd.virtual.dispatch import Access, Client, GpuPageFault, HaltCause, WaveHalted
 from rawgpu.ioctl import kfd
 
@@ -19,13 +23,12 @@ if TYPE_CHECKING:
     from rawgpu.amd.virtual.sysfs import Place
 
 CLIENT_IDS = {
-    Client.COMMAND: 4,
-    Client.VECTOR: 8,
-    Client.CODE: 9,
-    Client.SCALAR: 10,
-    Client.SDMA: 13,
+    client: number
+    for number, name in CLIENTS_GFX10.items()
+    for client in Client
+    if client.value == name
 }
-"""UTCL2 clients of the gfx hub, gfx10 and later."""
+"""The graphics hub's numbers. On gfx9 SDMA is behind another hub, which is not modelled."""
 PERMISSION = {
     Access.READ: Permission.VALID | Permission.READ,
     Access.WRITE: Permission.VALID | Permission.WRITE,
