@@ -25,6 +25,7 @@ from rawgpu.amd.virtual.queues import Queue
 from rawgpu.amd.virtual.versions import DEFAULT, KERNELS, Kernel
 from rawgpu.errors import UnsupportedDevice
 from rawgpu.ioctl import kfd
+from rawgpu.virtual import company
 from rawgpu.virtual.memory import (
     MAP_ANONYMOUS,
     MAP_FIXED,
@@ -105,19 +106,22 @@ class Machine:
         self.one_thread = not self.threaded
         """Whether the CPU stands still while the GPUs run; else writes through a BAR can be lost
         between comparing a page and giving it to memory, so they are no longer held back."""
-        self._threads = {thread.ident for thread in threading.enumerate()}
+        self._owner = threading.get_ident()
         self._thread = threading.Thread(target=self._work, name="virtual AMD GPUs", daemon=True)
         if self.threaded:
             self._thread.start()
+        else:
+            company.watch(self)
 
     # Time and steps.
 
-    def _has_company(self) -> bool:
-        """Whether a thread began after this machine did, which may write while it looks."""
-        return any(
-            thread.ident not in self._threads and not thread.name.startswith("rawgpu-")
-            for thread in threading.enumerate()
-        )
+    def another_thread_begins(self) -> None:
+        """From now on the CPU may write while the GPUs run: hold nothing back."""
+        if self.one_thread:
+            with self.changed:
+                self.one_thread = False
+                for gpu in self.gpus:
+                    gpu.bars.share()
 
     def run(self, steps: int) -> bool:
         """Let the GPUs take up to so many steps; False if nothing could move."""
@@ -125,10 +129,8 @@ class Machine:
             return False  # the GPU itself asked: a runner that reads time, say
         self._inside = True
         try:
-            if self.one_thread and self._has_company():
-                self.one_thread = False
-                for gpu in self.gpus:
-                    gpu.bars.share()
+            if threading.get_ident() != self._owner:  # one that was there before the machine
+                self.another_thread_begins()
             for gpu in self.gpus:
                 gpu.bars.sync_in()
             self._look_at_mmio()

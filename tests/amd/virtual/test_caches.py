@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -314,6 +315,32 @@ def test_cpu_and_gpu_write_to_one_page_and_nothing_is_lost() -> None:
         assert {at: local.read(4, at) for at in wanted} == wanted
         view = client.port.process.taken[client.gpu_id].view  # type: ignore[attr-defined]
         assert {at: view.read(local.va + at, 4, Client.SDMA) for at in wanted} == wanted
+
+
+@pytest.mark.skipif(not available(), reason="this host does not tell which pages are copies")
+def test_no_write_is_lost_when_a_second_thread_begins() -> None:
+    """It may write at once, also while the first lets the GPU run: nothing may be held back."""
+    with Room("gfx1100") as room:
+        client = client_of(room)
+        local, page, queue = client.alloc(0x2000, VRAM), client.alloc(0x1000, FINE), client.queue()
+        local.write(b"old!")
+        seen: list[bytes] = []
+
+        def other() -> None:
+            local.write(b"new!", 0x1000)
+            view = client.port.process.taken[client.gpu_id].view  # type: ignore[attr-defined]
+            seen.extend(view.read(local.va + at, 4, Client.SDMA) for at in (0, 0x1000))
+
+        compile_like = threading.Thread(target=seen.clear, name="rawgpu-compile")
+        compile_like.start()
+        compile_like.join()
+        queue.submit(copy32(page.va + 64, local.va), signal(client, page.va, 1))
+        until(client, page.va, 1)
+        assert page.read(4, 64) != b"old!", "one of our own threads touches no memory"
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert seen == [b"old!", b"new!"]
 
 
 def test_plain_rooms_show_everything_at_once() -> None:
