@@ -7,7 +7,7 @@ triple.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from frontend.instructions.ir import Region
@@ -72,16 +72,20 @@ def target_of(device: Device) -> Target:
             f"{device.properties.name}: this processor lacks {', '.join(missing)}; the code "
             "generator needs x86-64-v3 (2013) or any AArch64"
         )
-    caches = (*device.properties.cache_bytes, 32 << 10, 512 << 10)
-    return Target(_cpu_machine(target, caches[0], caches[1]), target)
+    machine = _cpu_machine(target, *device.properties.cache_bytes[:3])
+    return Target(replace(machine, cores=max(1, device.properties.compute_units)), target)
 
 
-def _cpu_machine(target: llvm.Target, l1_bytes: int, l2_bytes: int) -> Machine:
+def _cpu_machine(
+    target: llvm.Target, l1_bytes: int = 32 << 10, l2_bytes: int = 512 << 10, l3_bytes: int = 0
+) -> Machine:
     if "avx512f" in target.enabled:
-        return Machine(64, 32, True, l1_bytes, l2_bytes)
-    if target.arch == "aarch64":
-        return Machine(16, 32, False, l1_bytes, l2_bytes)
-    return Machine(32, 16, False, l1_bytes, l2_bytes)
+        machine = Machine(64, 32, masked=True, streaming=True, prefetch_bytes=2048)
+    elif target.arch == "aarch64":
+        machine = Machine(16, 32)
+    else:
+        machine = Machine(32, 16, streaming=True, prefetch_bytes=2048)
+    return replace(machine, l1_bytes=l1_bytes, l2_bytes=l2_bytes, l3_bytes=l3_bytes)
 
 
 def _amd_machine(device: Device) -> Machine:

@@ -11,6 +11,7 @@ one set of inputs to the next and nothing can be packed or remembered from the c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from frontend.graph.node import Node, Op
 from frontend.schedule.plan import Plan, Step, signature
 from frontend.tensor import Tensor
 from rawgpu.contract import Recording
+
+ALONE, SHARED = 1, 1 << 40
+"""Launches said to be so short that no thread helps, or so long that all do."""
 
 
 class Result:
@@ -73,10 +77,11 @@ def _allocated(device: str, size_bytes: int) -> engine.Storage:
     return engine.Storage(engine.opened(device).alloc(size_bytes), size_bytes)
 
 
-def prepare(variants: Sequence[Sequence[Tensor]]) -> list[Replay]:
+def prepare(variants: Sequence[Sequence[Tensor]], work_ns: int | None = None) -> list[Replay]:
     """One replay for each variant: results of one form over leaves of their own.
 
-    The leaves must be realised.
+    The leaves must be realised. `work_ns` is what every launch is said to take, which decides
+    whether threads share it: `ALONE` or `SHARED`.
     """
     plan: Plan | None = None
     first: tuple[object, ...] = ()
@@ -88,6 +93,8 @@ def prepare(variants: Sequence[Sequence[Tensor]]) -> list[Replay]:
         form, leaves = signature(roots)
         if plan is None:
             first, plan = form, engine.find_plan(form, roots)
+            if work_ns is not None:
+                plan = replace(plan, steps=[replace(s, work_ns=work_ns) for s in plan.steps])
             memory = _Memory(plan)
         assert form == first, "the variants of a benchmark have one form"
         run = engine.Run(plan)

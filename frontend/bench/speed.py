@@ -1,4 +1,4 @@
-"""`rawgpu bench speed`: our operations and PyTorch's, timed turn by turn in one run.
+"""`rawgpu bench speed`: our operations and others', timed turn by turn in one run.
 
 Ours is a recorded replay: the graph is planned, compiled and recorded first, then run into the same
 memory. PyTorch is timed twice, with its default call and, where it has one, with the call that
@@ -7,7 +7,8 @@ beforehand. Each figure is the median of the rounds, and each round lasts long e
 On one core, CPU time of the process is taken, which other programs on the machine disturb least; on
 several, wall time.
 
-Every result is compared with PyTorch's in float64. A ratio above 1 says that ours is faster.
+Every result is compared with PyTorch's in float64, and, bit by bit, that of one thread with that of
+several. A ratio above 1 says that ours is faster. `report.py` prints what is found.
 """
 
 from __future__ import annotations
@@ -16,184 +17,100 @@ import argparse
 import gc
 import importlib
 import json
-import math
-import os
 import re
-import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import cycle, islice
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from frontend import engine
+from frontend.bench import check, report
+from frontend.bench.peaks import SETS, Traffic, fma_gflops, measure_peaks
 from frontend.bench.replay import Replay, prepare
-from frontend.bench.rows import Array, Row, every_row
+from frontend.bench.report import Measured
+from frontend.bench.rivals import RIVALS, BadRequest, Refusal, Rival
+from frontend.bench.row import Array, Row
+from frontend.bench.rows import every_row, nearby_rows
+from frontend.bench.timer import Call, Timer, on_processors
+from frontend.bench.training import measure_training
 from frontend.tensor import Tensor
-from rawgpu.cli.show import Progress, table
+from rawgpu.cli.show import Progress
 from rawgpu.errors import RawGpuError
 
-SETS = 3
-"""Sets of inputs that calls go round between."""
 ROUNDS = 9
-LEAST_NS = 2_500_000
-"""One timing takes at least about this long."""
-LEGEND = """\
-OURS, TORCH  milliseconds of one call: a replay of ours, PyTorch's default call
-OUT=         PyTorch's call that writes to a given result, where it has one
-RATIO        PyTorch's time by ours, so above 1 ours is faster; OUT=: the same of that call
-ERROR        largest difference from float64, by the largest value; of integers, how many differ
--            not measured"""
 SEED = 20
 
 
 @dataclass
-class Measured:
-    """One row of the table; None where there is no such figure."""
+class Session:
+    """What all rows of a run share."""
 
-    name: str
-    ours_ms: float | None = None
-    torch_ms: float | None = None
-    torch_out_ms: float | None = None
-    ratio: float | None = None
-    ratio_out: float | None = None
-    error: float | None = None
-    """Largest difference from float64, relative to the largest magnitude of the result."""
-    right: bool | None = None
-    failure: str | None = None
-    """Why there is no figure of ours."""
+    device: str
+    timer: Timer
+    rivals: dict[str, Rival] = field(default_factory=dict)
+    judge: Any = None
+    """PyTorch, which says what is right; None if it is not there."""
 
 
-class Timer:
-    """Measures several calls turn by turn."""
-
-    def __init__(self, threads: int, rounds: int) -> None:
-        self.now = time.process_time_ns if threads == 1 else time.perf_counter_ns
-        self.rounds = rounds
-
-    def medians_ms(self, contestants: Sequence[Sequence[Callable[[], object]]]) -> list[float]:
-        """Milliseconds a call; a contestant's calls differ in their inputs alone."""
-        batches = [self._batch(calls) for calls in contestants]
-        times: list[list[float]] = [[] for _ in batches]
-        for number in range(self.rounds):
-            order = list(range(len(batches)))
-            for i in order[number % len(order) :] + order[: number % len(order)]:
-                times[i].append(self._time_ns(batches[i]) / len(batches[i]))
-        return [statistics.median(of_one) / 1e6 for of_one in times]
-
-    def _batch(self, calls: Sequence[Callable[[], object]]) -> list[Callable[[], object]]:
-        """The calls over and over, so many that one timing is long enough. Also warms up."""
-        count = len(calls)
-        while True:
-            batch = list(islice(cycle(calls), count))
-            took = self._time_ns(batch)
-            if took >= LEAST_NS:
-                return self._shortened(batch, took)
-            count = max(2 * count, math.ceil(count * LEAST_NS / max(took, 1_000)))
-
-    @staticmethod
-    def _shortened(batch: list[Callable[[], object]], took: int) -> list[Callable[[], object]]:
-        """Long calls need not all be in one timing."""
-        return (
-            batch[: max(1, math.ceil(len(batch) * LEAST_NS / took))]
-            if took > 20 * LEAST_NS
-            else batch
-        )
-
-    def _time_ns(self, batch: Sequence[Callable[[], object]]) -> int:
-        now = self.now
-        start = now()
-        for call in batch:
-            call()
-        return now() - start
-
-
-def measure(row: Row, torch: Any | None, device: str, timer: Timer) -> Measured:
+def measure(row: Row, session: Session) -> Measured:
     """Time and check one row."""
     rng = np.random.default_rng(SEED)
     sets = [[part.draw(rng) for part in row.inputs] for _ in range(SETS)]
     found = Measured(row.name)
-    replays: list[Replay] = []
+    contestants: dict[str, Sequence[Call]] = {}
     try:
-        tensors = [[Tensor(a, device=device) for a in arrays] for arrays in sets]
-        replays = prepare([[row.ours(*inputs)] for inputs in tensors])
-        if torch is not None:
-            check(row, torch, sets, replays, found)
-        else:
-            replays[0]()
+        contestants["ours"] = _ours(row, session, sets, found)
     except (RawGpuError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError,
             AttributeError, NotImplementedError, RecursionError) as error:  # fmt: skip
         # whatever one row meets is that row's result, and the others are still measured
         found.failure = f"{type(error).__name__}: {error}".split("\n")[0][:300]
         found.right = False
-        replays = []
-    contestants: list[Sequence[Callable[[], object]]] = [replays] if replays else []
-    if torch is not None:
-        theirs = [[torch.tensor(a) for a in arrays] for arrays in sets]
-        contestants.append([partial(row.torch, torch, *inputs) for inputs in theirs])
-        if row.torch_out is not None:
-            out = torch.empty_like(
-                row.torch(torch, *theirs[0]), memory_format=torch.contiguous_format
-            )
-            contestants.append([partial(row.torch_out, torch, out, *inputs) for inputs in theirs])
-    times = timer.medians_ms(contestants) if contestants else []
-    _fill(found, times, ours=bool(replays))
+    for name, rival in session.rivals.items():
+        try:
+            calls = rival.calls(row, sets)
+        except Refusal as refusal:
+            found.refusals[name] = str(refusal)
+            continue
+        if session.judge is not None:
+            value = rival.value(calls[name][0]())
+            if not check.same_meaning(row, session.judge, sets[0], value):
+                found.refusals[name] = "its result is another"
+                continue
+        contestants.update(calls)
+    times = session.timer.medians_ms(list(contestants.values()))
+    found.fill(dict(zip(contestants, times, strict=True)))
     return found
 
 
-def _fill(found: Measured, times: list[float], *, ours: bool) -> None:
-    if ours:
-        found.ours_ms = times.pop(0)
-    if times:
-        found.torch_ms = times.pop(0)
-    if times:
-        found.torch_out_ms = times.pop(0)
-    if found.ours_ms:
-        found.ratio = None if found.torch_ms is None else found.torch_ms / found.ours_ms
-        found.ratio_out = None if found.torch_out_ms is None else found.torch_out_ms / found.ours_ms
+def _ours(
+    row: Row, session: Session, sets: Sequence[Sequence[Array]], found: Measured
+) -> list[Replay]:
+    """Our replays; fills in all that can be said of them without a clock."""
+    tensors = [[Tensor(a, device=session.device) for a in arrays] for arrays in sets]
+    replays = prepare([[row.ours(*inputs)] for inputs in tensors])
+    if session.judge is None:
+        replays[0]()
+    else:
+        exact = check.exactness(row, session.judge, sets, replays)
+        found.judge(exact, max(row.tolerance, check.WORTH_NOTHING))
+    if session.device.startswith("cpu:"):
+        several = max(2, session.timer.threads)
+        found.same_bits = check.same_bits(row, tensors, session.device, several)
+        found.right = found.right if found.same_bits else False
+    read = sum(a.nbytes for a in sets[0]) if row.read_bytes is None else row.read_bytes
+    written = replays[0].results[0].storage.size_bytes
+    found.flops, found.traffic = row.flops, Traffic(read, written, SETS * read + written)
+    return replays
 
 
-def check(
-    row: Row,
-    torch: Any,
-    sets: Sequence[Sequence[Array]],
-    replays: Sequence[Replay],
-    found: Measured,
-) -> None:
-    """Compare each set's result with float64; fills `error` and `right`."""
-    worst = 0.0
-    for arrays, replay in zip(sets, replays, strict=True):
-        replay()
-        got = torch.from_numpy(replay.read(0))
-        wide = [torch.from_numpy(a) for a in arrays]
-        wide = [a.double() if a.is_floating_point() else a for a in wide]
-        expected = row.torch(torch, *wide)
-        if got.shape != expected.shape:
-            raise AssertionError(f"shape {tuple(got.shape)}, not {tuple(expected.shape)}")
-        if not got.is_floating_point():
-            worst = max(worst, float((got != expected).sum()))
-            continue
-        size = float(expected.abs().max())
-        apart = float((got.double() - expected).abs().max())
-        worst = max(worst, apart / size) if math.isfinite(apart) else math.inf
-    found.error = worst
-    found.right = worst <= max(row.tolerance, 1e-7)
+def chosen_rows(pattern: str, nearby: int = 0, seed: int = SEED) -> list[Row]:
+    """The rows whose names match, or so many near them.
 
-
-def geomean(ratios: Sequence[float]) -> float | None:
-    return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None
-
-
-class BadRequest(Exception):
-    """What was asked for cannot be measured; the text says why."""
-
-
-def chosen_rows(pattern: str) -> list[Row]:
-    """The rows whose names match. Raises BadRequest for a bad pattern, and where none matches."""
+    Raises BadRequest for a bad pattern, and where none matches.
+    """
     try:
         wanted = re.compile(pattern)
     except re.error as error:
@@ -202,81 +119,91 @@ def chosen_rows(pattern: str) -> list[Row]:
     if not found:
         names = ", ".join(row.name for row in every_row())
         raise BadRequest(f"no row matches {pattern!r}; there are: {names}")
-    return found
+    return nearby_rows(nearby, seed, wanted.search) if nearby else found
 
 
-def pytorch() -> Any:
-    """PyTorch. Raises BadRequest where it is missing or broken."""
+def judge_of(rivals: Sequence[str]) -> Any:
+    """PyTorch where it is to be had; results of ours alone need no judge."""
+    if not rivals:
+        return None
     try:
         return importlib.import_module("torch")
-    except (ImportError, OSError) as error:
-        raise BadRequest(f"--against torch needs PyTorch (pip install torch): {error}") from None
+    except (ImportError, OSError):
+        return None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which rows, against whom, and how often."""
     parser.add_argument(
-        "--against", choices=("torch",), help="also time this rival in the same run"
+        "--against", nargs="+", choices=tuple(RIVALS), help="also time these in the same run"
     )
     parser.add_argument("--rows", metavar="REGEX", default="", help="only rows whose name matches")
     parser.add_argument(
+        "--nearby", metavar="N", type=int, default=0, help="N random rows near those instead"
+    )
+    parser.add_argument("--seed", type=int, default=SEED, help=f"of the nearby rows ({SEED})")
+    parser.add_argument(
+        "--threads", metavar="N", type=int, help="processors to use, by everybody (all)"
+    )
+    parser.add_argument(
         "--rounds", type=int, default=ROUNDS, help=f"timings of each row ({ROUNDS})"
     )
+    parser.add_argument(
+        "--training", action="store_true", help="steps of whole networks, instead of the rows"
+    )
     parser.add_argument("--device", help="the device of ours (RAWGPU_DEVICE, or the CPU)")
+    parser.add_argument(
+        "--markdown", metavar="FILE", type=Path, help="also write the table into its place in FILE"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print; 1 if a row has no result or a wrong one, 2 if there is nothing to do."""
     try:
-        wanted = chosen_rows(options.rows)
-        torch = pytorch() if options.against == "torch" else None
+        if options.threads is not None and options.threads < 1:
+            raise BadRequest(f"--threads {options.threads}: at least one")
+        with on_processors(options.threads) as threads:
+            return _run(options, threads)
     except BadRequest as error:
         print(f"rawgpu bench speed: {error}", file=sys.stderr)
         return 2
-    threads = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    if torch is not None:
-        torch.set_num_threads(threads)
+
+
+def _run(options: argparse.Namespace, threads: int) -> int:
+    names = options.against or []
+    wanted = [] if options.training else chosen_rows(options.rows, options.nearby, options.seed)
+    rivals = {name: RIVALS[name](threads) for name in names}
     device = engine.check_device(options.device) if options.device else engine.default_device()
     timer = Timer(threads, options.rounds)
-    rows = []
-    with Progress("speed", len(wanted), silent=options.json) as progress:
-        for row in wanted:
-            rows.append(measure(row, torch, device, timer))
-            gc.collect()
-            progress.step(row.name)
-    right = [r for r in rows if r.right is not False]
-    result = {
-        "device": device,
-        "threads": threads,
-        "geomean": geomean([r.ratio for r in right if r.ratio]),
-        "geomean_out": geomean([r.ratio_out for r in right if r.ratio_out]),
-        "wrong": [r.name for r in rows if r.right is False],
-    }
-    if options.json:
-        print(json.dumps({"rows": [asdict(r) for r in rows], **result}))
+    if options.training:
+        result = measure_training(device, timer, "torch" in rivals, options.rows)
     else:
-        print(_text(rows, result))
+        session = Session(device, timer, rivals, judge_of(names))
+        result = _measure_rows(wanted, session, silent=options.json)
+        if options.nearby:
+            result["nearby"] = {"count": len(wanted), "seed": options.seed}
+    if options.json:
+        print(json.dumps(result))
+    else:
+        print(report.text(result))
+    if options.markdown:
+        report.write_markdown(options.markdown, result)
     sys.stdout.flush()
     return 1 if result["wrong"] else 0
 
 
-def _text(rows: Sequence[Measured], result: dict[str, Any]) -> str:
-    head = ("NAME", "OURS ms", "TORCH ms", "OUT= ms", "RATIO", "RATIO OUT=", "ERROR", "")
-    lines = [table(head, [_cells(r) for r in rows]), "", LEGEND, ""]
-    for word, mean in (("torch", result["geomean"]), ("torch with out=", result["geomean_out"])):
-        if mean is not None:
-            lines.append(f"geometric mean of {word} / ours: {mean:.3f}")
-    if result["wrong"]:
-        lines.append(f"{len(result['wrong'])} of {len(rows)} wrong: {', '.join(result['wrong'])}")
-    return "\n".join(lines)
-
-
-def _cells(r: Measured) -> list[str]:
-    def number(x: float | None, digits: int = 4) -> str:
-        return "-" if x is None else f"{x:.{digits}g}"
-
-    times = [number(x) for x in (r.ours_ms, r.torch_ms, r.torch_out_ms)]
-    ratios = [number(x, 3) for x in (r.ratio, r.ratio_out, r.error)]
-    return [r.name, *times, *ratios, r.failure or ("WRONG" if r.right is False else "")]
+def _measure_rows(wanted: Sequence[Row], session: Session, *, silent: bool) -> dict[str, Any]:
+    peaks = measure_peaks(session.device, session.timer)
+    rows = []
+    with Progress("speed", len(wanted), silent=silent) as progress:
+        for row in wanted:
+            rows.append(measure(row, session))
+            gc.collect()
+            if peaks is not None:
+                peaks.fma = max(peaks.fma, fma_gflops(session.device, session.timer))
+            progress.step(row.name)
+    if peaks is not None:
+        peaks.raise_to(measure_peaks(session.device, session.timer))
+        for found in rows:
+            found.hold_against(peaks)
+    return report.summary(rows, session.device, session.timer.threads, peaks)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from frontend.dtype import DType
 from frontend.instructions import indices
 from frontend.instructions.indices import Env, Spot
@@ -9,7 +11,10 @@ from frontend.instructions.ir import BITS, Builder, Value
 from frontend.instructions.memory import memory_kind
 from frontend.loops import expr as ex
 from frontend.loops import nest as ln
-from frontend.loops.index import Index
+from frontend.loops.index import Index, Var
+
+BASE_BYTES = 64
+"""Every buffer begins at a multiple of this: results, temporaries and a block's own memory."""
 
 
 class Buffers:
@@ -54,6 +59,18 @@ class Buffers:
         if value is None:
             value = self.b.const("i64", 0)
         return self.b.address(self.pointer(slot), value, self.size_bytes(slot), constant)
+
+    def alignment(self, slot: int, index: Index, env: Env) -> int:
+        """Bytes, a power of two up to BASE_BYTES, that divide the address of `slot[index]`."""
+        found = BASE_BYTES // self.size_bytes(slot)
+        constant = index.constant
+        for atom, c in index.terms:
+            value = env.get(atom) if isinstance(atom, Var) else None
+            if isinstance(value, int):
+                constant += c * value
+            else:
+                found = math.gcd(found, c)
+        return math.gcd(found, constant) * self.size_bytes(slot)
 
     def addresses(self, slot: int, index: Index, spot: Spot) -> Value:
         """The address of `slot[index]` in each lane, by 32-bit offsets from a common address.

@@ -103,16 +103,17 @@ class Fold:
         parts = [p for p in parts if p[0].lanes == widest]
         while len(parts) > 1:
             half = (len(parts) + 1) // 2
-            merged = [self._merged(x, y) for x, y in zip(parts[:half], parts[half:], strict=False)]
+            merged = [self.merged(x, y) for x, y in zip(parts[:half], parts[half:], strict=False)]
             parts = merged + parts[len(merged) : half]
         whole = self._across(parts[0]) if across else parts[0]
         for p in narrow:
-            whole = self._merged(whole, self._across(p))
+            whole = self.merged(whole, self._across(p))
         if self.is_arg:
             return whole[1] if self._wide else self.b.cast("sext", whole[1], "i64")
         return round_to(self.b, whole[0], self.dtype)
 
-    def _merged(self, x: Parts, y: Parts) -> Parts:
+    def merged(self, x: Parts, y: Parts) -> Parts:
+        """What two partial results give together."""
         if self.is_arg:
             return self._better(x, y, first_wins=False)
         return (self.b.op(self._combine, x[0], y[0]),)

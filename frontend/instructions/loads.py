@@ -19,9 +19,15 @@ from frontend.loops import expr as ex
 from frontend.loops import nest as ln
 from frontend.loops.index import Var
 
+LINE_BYTES = 64
+"""What one prefetch brings, at least."""
+
 
 class Loads:
-    """Reads buffers at spots of one tile. `extents`: how far its loops run."""
+    """Reads buffers at spots of one tile. `extents`: how far its loops run.
+
+    `ahead_bytes`: how far ahead rows of a slot are prefetched.
+    """
 
     def __init__(
         self,
@@ -30,8 +36,10 @@ class Loads:
         extents: Mapping[str, int],
         *,
         shuffles: bool,
+        ahead_bytes: Mapping[int, int],
     ) -> None:
         self._buffers, self._tile, self._extents = buffers, tile, extents
+        self._ahead_bytes = ahead_bytes
         self._shuffles = shuffles
         self._b = buffers.b
         self._squares: dict[tuple[object, ...], list[Value]] = {}
@@ -81,6 +89,9 @@ class Loads:
             active = indices.active(b, piece)
             mask = active if mask is None else b.op("and", mask, active)
         if mask is None:
+            ahead = self._ahead_bytes.get(e.slot)
+            if ahead and piece.start * size % LINE_BYTES == 0:
+                b.prefetch(held.address(e.slot, e.index + ahead // size, spot.env))
             return b.load(kind, piece.lanes, address, align=size, invariant=self._invariant(e))
         return b.masked_load(kind, piece.lanes, address, mask, align=size)
 

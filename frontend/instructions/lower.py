@@ -3,7 +3,8 @@
 The order of work inside one nest:
 
 1. grid and sequential output loops (`rounds.py`), with staged copies before the loops they serve;
-2. accumulators for every point of the tile (`folds.py`), carried by the reduction loops;
+2. accumulators for every point of the tile (`folds.py`), carried by the reduction loops, or in
+   memory where those stand outside output loops (`carried.py`);
 3. the tile: unrolled and vector loops written out, each expression computed once for the points
    that share it (`points.py` enumerates, `values.py` computes, `loads.py` reads);
 4. partial sums are combined; then the stores (`stores.py`).
@@ -11,10 +12,11 @@ The order of work inside one nest:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from frontend.instructions import stores
+from frontend.instructions import indices, stores
 from frontend.instructions.buffers import Buffers
+from frontend.instructions.carried import Carried
 from frontend.instructions.folds import Accumulators, Fold
 from frontend.instructions.indices import Spot
 from frontend.instructions.ir import BITS, Builder, Region, Value
@@ -23,8 +25,8 @@ from frontend.instructions.points import Piece, Point, points
 from frontend.instructions.rounds import Opener, Round
 from frontend.instructions.values import Values
 from frontend.loops import expr as ex
+from frontend.loops import limits, stages
 from frontend.loops import nest as ln
-from frontend.loops import stages
 from frontend.loops.index import Index, Var
 from frontend.loops.machine import Machine
 
@@ -42,15 +44,26 @@ def lower(kernel: ln.Kernel, machine: Machine) -> tuple[Region, int]:
     if outer.stages:
         raise ValueError("the loops that nests share read nothing, so they stage nothing")
 
-    def nests(around: Round) -> None:
+    def nests(around: Round, given: Mapping[str, int]) -> None:
         for nest in kernel.nests:
-            _Nest(opener, buffers, machine, nest, outer.values).run(around)
+            _Nest(opener, buffers, machine, nest, outer.values).run(around, given)
             if len(kernel.nests) > 1:
                 b.fence()
 
+    def full_or_short(around: Round) -> None:
+        if kernel.short is None:
+            nests(around, {})
+            return
+        at = indices.scalar(b, outer.values[kernel.short.loop], around.env)
+        last = b.const("i64", kernel.short.loop.extent - 1)
+        with b.when(b.compare("icmp", "slt", at, last)):
+            nests(around, {})
+        with b.when(b.compare("icmp", "eq", at, last)):
+            nests(around, {kernel.short.axis.name: kernel.short.extent})
+
     def open_from(at: int, around: Round) -> None:
         if at == len(outer.order):
-            nests(around)
+            full_or_short(around)
             return
         opener.round(outer, outer.order[at], around, lambda inside: open_from(at + 1, inside))
 
@@ -75,11 +88,15 @@ class _Nest:
         self.source, self.outer = nest, outer
         self.loops = ln.apply(nest.axes, nest.reduce, nest.steps)
         stages.check(nest, self.loops, buffers.slots, outer)
+        ln.check_carried(nest, self.loops)
+        limits.check(nest, self.loops)
         order = self.loops.order
         self.tile_at = next((i for i, lo in enumerate(order) if lo.kind in _TILE), len(order))
         self.tile = order[self.tile_at :]
         self.scans_lanes = bool(nest.ordered) and any(lo.reduce for lo in self.tile)
         self.accumulators = Accumulators()
+        self.carried: Carried | None = None
+        self.panels: dict[ln.Stage, int] = {}
         self.staged: dict[ex.Load, ex.Load] = {}
         self._substitute()
 
@@ -114,9 +131,15 @@ class _Nest:
 
     # --- output loops ----------------------------------------------------------------------------
 
-    def run(self, around: Round) -> None:
+    def run(self, around: Round, given: Mapping[str, int] | None = None) -> None:
+        """All rounds. `given`: the extents of axes that end before their own."""
         own = {v.name: v.extent for v in (*self.source.axes, *self.source.reduce)}
-        start = Round(around.env, own)
+        own |= {name: extent for name, extent in (given or {}).items() if name in own}
+        bounds = {
+            axis.name: indices.scalar(self.b, bound.substitute(self.outer), around.env)
+            for axis, bound in self.source.limits
+        }
+        start = Round(around.env, own, bounds)
         if any(lo.kind is ln.Kind.GRID for lo in self.loops.order):
             start = self.opener.grid(self.loops, start)
         self._outputs(0, start)
@@ -127,17 +150,55 @@ class _Nest:
         for stage in self.loops.stages:
             if stage.at == name:
                 self._stage(stage, around)
-        if at == len(order) or order[at].reduce or order[at].kind in _TILE:
+        if at == self.loops.body_at:
             self._body(at, around)
-            return
+        elif order[at].reduce and self.carried is None:
+            self._carry(at, around)
+        else:
+            self.opener.round(
+                self.loops, order[at], around, lambda inside: self._outputs(at + 1, inside)
+            )
+
+    def _carry(self, at: int, around: Round) -> None:
+        """A reduction loop outside output loops: the sums of their tiles wait in memory."""
+        inside = [lo for lo in self.loops.order[at : self.loops.body_at] if not lo.reduce]
+        carried = Carried(self.buffers, self.folds, inside, self.tile, self.lanes)
+
+        def begin(tile: Round) -> None:
+            self._start(tile.extents)
+            carried.store(self.accumulators, tile.env)
+
+        def end(tile: Round) -> None:
+            self._start(tile.extents)
+            carried.load(self.accumulators, tile.env)
+            self._finish(tile)
+
+        self._every_tile(inside, around, begin)
+        self.carried = carried
         self.opener.round(
-            self.loops, order[at], around, lambda inside: self._outputs(at + 1, inside)
+            self.loops, self.loops.order[at], around, lambda one: self._outputs(at + 1, one)
+        )
+        self.carried = None
+        self._every_tile(inside, around, end)
+
+    def _every_tile(
+        self, loops: Sequence[ln.Loop], around: Round, body: Callable[[Round], None]
+    ) -> None:
+        if not loops:
+            body(around)
+            return
+        first, *rest = loops
+        self.opener.round(
+            self.loops, first, around, lambda inside: self._every_tile(rest, inside, body)
         )
 
     def _stage(self, stage: ln.Stage, around: Round) -> None:
         """Copy what the loops inside read of one buffer, and read the copy from then on."""
         dtype = self.buffers.slots[stage.slot].dtype
-        panel = self.buffers.add_scratch(dtype, stages.panel_size(stage, self.loops))
+        panel = self.panels.get(stage)
+        if panel is None:
+            size = stages.panel_size(stage, self.loops)
+            panel = self.panels[stage] = self.buffers.add_scratch(dtype, size)
         copy = stages.copy_of(stage, self.source, self.loops, self.outer, around.extents, panel)
         self.b.fence()
         _Nest(self.opener, self.buffers, self.machine, copy.nest, {}).run(around)
@@ -153,13 +214,16 @@ class _Nest:
             return
         self._start(around.extents)
         self._reduce(at, around)
-        if self.stores:
+        if self.carried is not None:
+            self.carried.add(self.accumulators, around.env)
+        elif self.stores:
             self._finish(around)
 
     # --- reductions and tiles --------------------------------------------------------------------
 
     def _values(self, tile: Sequence[ln.Loop], around: Round) -> Values:
-        return Values(self.buffers, self.machine, tile, around.env, around.extents)
+        ahead = self.loops.ahead_bytes
+        return Values(self.buffers, self.machine, tile, around.env, around.extents, ahead)
 
     def _points(self, tile: Sequence[ln.Loop], extents: Mapping[str, int]) -> list[Point]:
         return points(self.loops, tile, dict(extents), self.lanes, masked=self.machine.masked)
@@ -213,14 +277,21 @@ class _Nest:
             for i in range(full):
                 self._reduce(at + 1, inside.at(loop.var, i))
         elif full:
-            zero, stop = self.b.const("i64", 0), self.b.const("i64", full)
+            zero, stop = self.b.const("i64", 0), around.needed(self.b, self.loops, loop, full)
+            stop = stop or self.b.const("i64", full)
             with self.b.loop(zero, stop, 1, self.accumulators.flat()) as opened:
                 self.accumulators.refill(opened.carried)
                 self._reduce(at + 1, inside.at(loop.var, opened.index))
                 opened.next = self.accumulators.flat()
             self.accumulators.refill(opened.results)
         if rest:
+            before = self.accumulators.flat()
             self._reduce(at + 1, around.at(loop.var, full).running(inner, rest))
+            reached = around.reaches(self.b, self.loops, loop, full)
+            if reached is not None:
+                after = self.accumulators.flat()
+                chosen = [self.b.select(reached, x, y) for x, y in zip(after, before, strict=True)]
+                self.accumulators.refill(chosen)
 
     def _update(self, around: Round) -> None:
         """Fold every point of the tile."""
@@ -268,11 +339,11 @@ class _Nest:
         if self.source.ordered or any(s.position is not None or s.add for s in todo):
             for spot in spots:
                 for s in todo:
-                    stores.store(values, s, spot)
+                    stores.store(values, s, spot, streaming=s.slot in self.loops.streams)
             return
         for s in todo:
             for spot in spots:
                 values.at(s.value, spot)
         for s in todo:
             for spot in spots:
-                stores.store(values, s, spot)
+                stores.store(values, s, spot, streaming=s.slot in self.loops.streams)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from frontend.instructions.indices import Env
 from frontend.instructions.ir import Builder, Value
@@ -24,14 +24,16 @@ class Round:
     """The variable of each loop around."""
     extents: Mapping[str, int]
     """How far loops run that are not open yet, or what was split into them."""
+    limits: Mapping[str, Value] = field(default_factory=dict)
+    """Where axes may end before their extent: the first point that is not needed."""
 
     def at(self, var: Var, value: int | Value) -> Round:
         """One round of a loop."""
-        return Round({**self.env, var: value}, self.extents)
+        return replace(self, env={**self.env, var: value})
 
     def running(self, name: str | None, extent: int) -> Round:
         """The same place, where `name` runs to `extent`."""
-        return Round(self.env, self.extents if name is None else {**self.extents, name: extent})
+        return self if name is None else replace(self, extents={**self.extents, name: extent})
 
     def counts(self, loops: ln.Loops, loop: ln.Loop) -> tuple[int, int, str | None, int]:
         """(full rounds, elements of a shorter last one, inner loop, its extent in a full one)."""
@@ -41,6 +43,24 @@ class Round:
         _, inner, factor = loops.splits[name]
         full, rest = divmod(self.extents[name], factor)
         return full, rest, inner, factor
+
+    def needed(self, b: Builder, loops: ln.Loops, loop: ln.Loop, full: int) -> Value | None:
+        """How many rounds of `loop`, of at least one, are needed if not all; None if all are."""
+        name = loops.outer_of.get(loop.name, loop.name)
+        limit = self.limits.get(name)
+        if limit is None:
+            return None
+        factor = loops.splits[name][2] if name in loops.splits else 1
+        rounds = b.op("udiv", limit, b.const("i64", factor))
+        return b.op("smin", rounds, b.const("i64", max(1, full)))
+
+    def reaches(self, b: Builder, loops: ln.Loops, loop: ln.Loop, full: int) -> Value | None:
+        """Whether the shorter last round of `loop`, after `full` ones, is needed; None for yes."""
+        name = loops.outer_of.get(loop.name, loop.name)
+        limit = self.limits.get(name)
+        if limit is None or not full:
+            return None
+        return b.compare("icmp", "sgt", limit, b.const("i64", full * loops.splits[name][2]))
 
 
 Body = Callable[[Round], None]
@@ -79,15 +99,26 @@ class Opener:
             return
         full, rest, inner, factor = around.counts(loops, loop)
         if full:
-            self._repeat(loop.var, full, around.running(inner, factor), body)
-        if rest:
-            body(around.at(loop.var, full).running(inner, rest))
+            needed = around.needed(self.b, loops, loop, full)
+            self._repeat(loop.var, full, needed, around.running(inner, factor), body)
+        if not rest:
+            return
+        last = around.at(loop.var, full).running(inner, rest)
+        reached = around.reaches(self.b, loops, loop, full)
+        if reached is None:
+            body(last)
+            return
+        with self.b.when(reached):
+            body(last)
 
-    def _repeat(self, var: Var, count: int, around: Round, body: Body) -> None:
+    def _repeat(
+        self, var: Var, count: int, needed: Value | None, around: Round, body: Body
+    ) -> None:
         if count == 1:
             body(around.at(var, 0))
             return
-        with self.b.loop(self.b.const("i64", 0), self.b.const("i64", count), 1) as loop:
+        stop = self.b.const("i64", count) if needed is None else needed
+        with self.b.loop(self.b.const("i64", 0), stop, 1) as loop:
             body(around.at(var, loop.index))
 
     def _grid_round(self, loops: ln.Loops, loop: ln.Loop, around: Round, body: Body) -> None:

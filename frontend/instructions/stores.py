@@ -11,9 +11,15 @@ from frontend.instructions.points import Piece
 from frontend.instructions.values import Values
 from frontend.loops import nest as ln
 
+LEAST_STREAMED_BYTES = 16
+"""Vectors below that are no faster past the caches."""
 
-def store(values: Values, s: ln.Store, spot: Spot) -> None:
-    """Carry out a store at a spot; lanes past the end are left alone."""
+
+def store(values: Values, s: ln.Store, spot: Spot, *, streaming: bool = False) -> None:
+    """Carry out a store at a spot; lanes past the end are left alone.
+
+    `streaming`: past the caches, where that can be.
+    """
     buffers = values.buffers
     if buffers.slots[s.slot].role is ln.Role.REGISTER:
         buffers.registers[s.slot] = values.at(s.value, spot)
@@ -22,7 +28,7 @@ def store(values: Values, s: ln.Store, spot: Spot) -> None:
         _store_at_position(values, s, spot)
         return
     value = to_memory(values.b, values.at(s.value, spot), buffers.slots[s.slot].dtype)
-    _put(values, s, value, spot)
+    _put(values, s, value, spot, streaming=streaming)
 
 
 def _store_at_position(values: Values, s: ln.Store, spot: Spot) -> None:
@@ -35,7 +41,7 @@ def _store_at_position(values: Values, s: ln.Store, spot: Spot) -> None:
         _put(values, s, value, spot.binding(s.var, position))
 
 
-def _put(values: Values, s: ln.Store, value: Value, spot: Spot) -> None:
+def _put(values: Values, s: ln.Store, value: Value, spot: Spot, *, streaming: bool = False) -> None:
     buffers = values.buffers
     b, piece, step = buffers.b, spot.piece, indices.step(s.index, spot)
     size = buffers.size_bytes(s.slot)
@@ -60,6 +66,10 @@ def _put(values: Values, s: ln.Store, value: Value, spot: Spot) -> None:
     if s.add:
         old = b.load(value.kind, value.lanes, address, align=size)
         value = _added(buffers, s.slot, value, old)
+    elif streaming and (whole := value.lanes * size) >= LEAST_STREAMED_BYTES:
+        if buffers.alignment(s.slot, s.index, spot.env) % whole == 0:
+            b.store(value, address, align=whole, streaming=True)
+            return
     b.store(value, address, align=size)
 
 

@@ -18,7 +18,10 @@ from frontend.loops.machine import Machine
 
 
 class Values:
-    """Computes expressions. `env`: the loops around the tile; `extents`: how far its own run."""
+    """Computes expressions. `env`: the loops around the tile; `extents`: how far its own run.
+
+    `ahead_bytes`: the slots whose rows are prefetched, and how far ahead.
+    """
 
     def __init__(
         self,
@@ -27,10 +30,14 @@ class Values:
         tile: Sequence[ln.Loop],
         env: Env,
         extents: Mapping[str, int],
+        ahead_bytes: Mapping[int, int],
     ) -> None:
         self.b, self.buffers = buffers.b, buffers
         self._machine, self._tile, self._env, self._extents = machine, tile, env, extents
-        self._loads = Loads(buffers, tile, extents, shuffles=machine.shuffles)
+        self._ahead_bytes = ahead_bytes
+        self._loads = Loads(
+            buffers, tile, extents, shuffles=machine.shuffles, ahead_bytes=ahead_bytes
+        )
         self.wide_lanes = machine.shuffles
         """Whether a lane's index may have 64 bits at no cost."""
         self._place = {lo.var: i for i, lo in enumerate(tile)}
@@ -40,7 +47,8 @@ class Values:
 
     def fresh(self) -> Values:
         """The same tile, with nothing computed: for a branch, whose values are unknown after it."""
-        return Values(self.buffers, self._machine, self._tile, self._env, self._extents)
+        known = self._machine, self._tile, self._env, self._extents, self._ahead_bytes
+        return Values(self.buffers, *known)
 
     def spot(self, point: Point, accumulated: Sequence[Value] = ()) -> Spot:
         """The spot at a point of the tile. `accumulated`: the reductions' values there."""

@@ -16,7 +16,7 @@ def form_of(kernel: ln.Kernel) -> Hashable:
     """All of a kernel but its name. Equal forms give equal instructions."""
     numbering = _Numbering()
     nests = tuple(_nest(nest, numbering) for nest in kernel.nests)
-    return (kernel.slots, kernel.outer, nests, tuple(numbering.parts))
+    return (kernel.slots, kernel.outer, kernel.short, nests, tuple(numbering.parts))
 
 
 class _Numbering:
@@ -62,4 +62,13 @@ def _nest(nest: ln.Nest, number: _Numbering) -> Hashable:
         )
         for group in (nest.stores, nest.inner)
     )
-    return (nest.axes, nest.reduce, reductions, stores, nest.ordered, nest.steps)
+    return (
+        nest.axes,
+        nest.reduce,
+        reductions,
+        stores,
+        nest.ordered,
+        nest.steps,
+        nest.limits,
+        nest.whole,
+    )

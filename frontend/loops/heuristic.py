@@ -16,15 +16,16 @@ The rules, in the order they are asked:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from frontend.graph.node import Op
 from frontend.loops import expr as ex
-from frontend.loops import stages
 from frontend.loops.index import Index, Var
 from frontend.loops.lanes import lane_axis
+from frontend.loops.limits import settled
 from frontend.loops.machine import Machine
+from frontend.loops.maps import BLOCK_POINTS, map_steps, widest_bits
 from frontend.loops.nest import (
     Kernel,
     Kind,
@@ -37,23 +38,28 @@ from frontend.loops.nest import (
     Store,
     apply,
 )
-from frontend.loops.tiling import Part, Tiling
+from frontend.loops.products import along_output, sharing_axis, staged_load
+from frontend.loops.stages import copy_of
+from frontend.loops.streams import MOST_STREAMS, read_at_once, streams_of, through_memory
+from frontend.loops.tiling import Tiling
 
-BLOCK_POINTS = 16_384
-"""Points of a map, or multiply-adds, that are worth a grid block: some microseconds."""
-PIECE_BYTES = 4096
-"""A piece of a row that is long enough for the prefetcher."""
-MOST_STREAMED_ROWS = 16
-"""More rows than that make a product, bound by arithmetic, of what is bound by memory."""
-
-SCALAR_ROUNDS = 9
-"""Rounds of a reduction that a GPU's code writes out, so that scalar loads take several at once."""
+COPY_ROWS = 20
+"""What the copy of a panel costs, in rows that it serves."""
+LEAST_STAGED_ROWS = 64
+"""Rows for whose sake a panel is worth turning."""
 
 
-def schedule(kernel: Kernel, machine: Machine) -> Kernel:
-    """The kernel with steps for its outer loops and each nest."""
+def schedule(kernel: Kernel, machine: Machine, temporary: Collection[int] = ()) -> Kernel:
+    """The kernel with steps for its outer loops and each nest.
+
+    `temporary`: the slots that later kernels of the plan read.
+    """
+    return through_memory(_with_steps(kernel, machine), machine, temporary)
+
+
+def _with_steps(kernel: Kernel, machine: Machine) -> Kernel:
     if kernel.outer:
-        nests = tuple(_scheduled(n, machine, grid=False) for n in kernel.nests)
+        nests = settled([_scheduled(n, machine, grid=False) for n in kernel.nests])
         return replace(kernel, nests=nests, outer_steps=_outer_steps(kernel))
     grid = len(kernel.nests) == 1
     return replace(kernel, nests=tuple(_scheduled(n, machine, grid=grid) for n in kernel.nests))
@@ -85,22 +91,11 @@ def _scheduled(nest: Nest, machine: Machine, *, grid: bool) -> Nest:
     vector = None
     if machine.block_lanes:
         nest, vector = lane_axis(nest, machine)
-    schedule_of = _reduction if nest.reduce else _map
+    schedule_of = _reduction if nest.reduce else map_steps
     return replace(nest, steps=schedule_of(nest, machine, vector, grid=grid))
 
 
 # --- what loads cost -----------------------------------------------------------------------------
-
-
-def _bits(nest: Nest) -> int:
-    widths = [
-        e.dtype.bits if e.dtype.bits > 16 or not e.dtype.is_float else 32 for e in _vectors(nest)
-    ]
-    return max(widths, default=32)
-
-
-def _vectors(nest: Nest) -> list[ex.Expr]:
-    return [e for e in ex.walk(nest.expressions()) if e.variables and e.dtype.kind != "b"]
 
 
 def _load_cost(index: Index, var: Var, machine: Machine) -> float:
@@ -132,17 +127,24 @@ def _store_cost(stores: Sequence[Store], var: Var) -> float:
 def _vector_axis(nest: Nest, machine: Machine) -> Var:
     """The axis whose lanes make loads and stores cheapest; an output axis wins a tie."""
     loads = nest.loads()
+    often = set(ex.walk((*(r.value for r in nest.reductions), *(s.value for s in nest.inner))))
     reduce_points = math.prod(v.extent for v in nest.reduce)
     best: tuple[float, Var] | None = None
     for v in (*reversed(nest.axes), *reversed(nest.reduce)):
+        staged = _staged(nest, machine, v)
         cost = 1.0 + sum(
-            _load_cost(load.index, v, machine) / _reuse(nest, load.index, v) for load in loads
+            _staged_cost(nest, load.index, v)
+            if load is staged
+            else _load_cost(load.index, v, machine) / _reuse(nest, load.index, v)
+            if load in often
+            else _load_cost(load.index, v, machine) / max(1, reduce_points)
+            for load in loads
         )
         if v in nest.reduce:
             cost += 0.25 + 8.0 / max(1, reduce_points)
         else:
             cost += _store_cost(nest.stores, v) / max(1, reduce_points)
-        lanes = machine.lanes(_bits(nest))
+        lanes = machine.lanes(widest_bits(nest))
         filled = v.extent / (-(-v.extent // lanes) * lanes)
         cost /= filled
         if best is None or cost < best[0]:
@@ -151,57 +153,18 @@ def _vector_axis(nest: Nest, machine: Machine) -> Var:
     return best[1]
 
 
-# --- maps ----------------------------------------------------------------------------------------
+def _staged_cost(nest: Nest, index: Index, vector: Var) -> float:
+    """A load of a panel, and its share of the copy that made the panel."""
+    rows = max((v.extent for v in nest.axes if not index.depends_on(v)), default=1)
+    return min(1.0, 1.0 / _reuse(nest, index, vector) + COPY_ROWS / rows)
 
 
-def _map(
-    nest: Nest, machine: Machine, vector: Var | None = None, *, grid: bool
-) -> tuple[Step, ...]:
-    if not nest.axes:
-        return ()
-    lanes = machine.lanes(_bits(nest))
-    vector = vector or _map_vector(nest)
-    turned = _transposed_axis(nest, vector, lanes) if machine.shuffles else None
-    tiling = Tiling(nest)
-    if turned is not None:
-        tiling.tile(turned, lanes, Kind.UNROLL)
-    if vector.extent > 4 * BLOCK_POINTS and grid and turned is None:
-        tiling.split(vector, BLOCK_POINTS)
-    tiling.tile(vector, lanes * 4 if turned is None else lanes * 2, Kind.VECTOR)
-    return _finish(tiling, tiling.left(*nest.axes), [], grid=grid)
-
-
-def _map_vector(nest: Nest) -> Var:
-    for v in reversed(nest.axes):
-        if any(s.index.coefficient(v) == 1 for s in nest.stores):
-            return v
-    return nest.axes[-1]
-
-
-def _transposed_axis(nest: Nest, vector: Var, lanes: int) -> Var | None:
-    """The axis along which the loads lie that the vector axis would have to gather."""
-    for load in nest.loads():
-        if load.index.coefficient(vector) in (0, 1, None) or vector.extent < lanes:
-            continue
-        for v in nest.axes:
-            if v != vector and v.extent >= lanes and load.index.coefficient(v) == 1:
-                return v
-    return None
-
-
-def _finish(
-    tiling: Tiling,
-    outputs: Sequence[Part],
-    reduce: Sequence[tuple[Part, Kind]],
-    *,
-    grid: bool,
-    below_grid: Part | None = None,
-) -> tuple[Step, ...]:
-    """The steps, with the outer loops as the grid, which ends before the loop `below_grid`."""
-    if not grid:
-        return tiling.steps(outputs, reduce)
-    outputs, blocks = tiling.grid(outputs, reduce, BLOCK_POINTS, below_grid)
-    return tiling.steps(outputs, reduce, blocks)
+def _staged(nest: Nest, machine: Machine, vector: Var) -> ex.Load | None:
+    """The load that would be read as a panel, so that its order in memory does not matter."""
+    shared = sharing_axis(nest, vector) if vector in nest.axes and machine.shuffles else None
+    if shared is None or shared.extent < LEAST_STAGED_ROWS:
+        return None
+    return staged_load(nest, machine, vector, shared, 4 * machine.lanes(widest_bits(nest)))
 
 
 # --- reductions ----------------------------------------------------------------------------------
@@ -215,7 +178,24 @@ def _reduction(
         vector = nest.reduce[-1]
     if vector in nest.reduce:
         return _along_reduction(nest, machine, vector, grid=grid)
-    return _along_output(nest, machine, vector, grid=grid)
+    lanes = machine.lanes(widest_bits(nest))
+    steps = along_output(
+        nest, machine, vector, lanes=lanes, block_points=BLOCK_POINTS if grid else 0
+    )
+    return _with_copies(nest, machine, steps)
+
+
+def _with_copies(nest: Nest, machine: Machine, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps, where the copy of each stage, a map inside one block, has steps of its own."""
+    loops = apply(nest.axes, nest.reduce, steps)
+    return tuple(
+        replace(
+            step, steps=map_steps(copy_of(step, nest, loops, {}, {}, -1).nest, machine, grid=False)
+        )
+        if isinstance(step, Stage)
+        else step
+        for step in steps
+    )
 
 
 def _simple(r: Reduction) -> bool:
@@ -224,187 +204,29 @@ def _simple(r: Reduction) -> bool:
 
 def _along_reduction(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> tuple[Step, ...]:
     """Lanes run along the reduction; partial sums meet at the end."""
-    lanes = machine.lanes(_bits(nest))
+    lanes = machine.lanes(widest_bits(nest))
     tiling = Tiling(nest)
     budget = max(1, machine.registers // 3)
-    shared = _sharing_axis(nest, vector)
+    shared = sharing_axis(nest, vector)
     rows = 1
+    columns = sharing_axis(nest, vector, but=shared) if shared is not None else None
     if shared is not None and not nest.inner:
-        rows = min(4, shared.extent)
+        # all that a matrix times a vector reads of memory is the matrix
+        most = MOST_STREAMS if columns is None and machine.shuffles else 4
+        rows = min(most, shared.extent)
         tiling.tile(shared, rows, Kind.UNROLL)
-    columns = _sharing_axis(nest, vector, but=shared) if rows > 1 else None
-    if columns is not None and not nest.inner:
+    if columns is not None and rows > 1 and not nest.inner:
         width = min(4, columns.extent)
         tiling.tile(columns, width, Kind.UNROLL)
         rows *= width
+    if shared is None and (several := read_at_once(nest, machine)) is not None:
+        rows = min(several.extent, streams_of(nest), budget // len(nest.reductions))
+        tiling.tile(several, rows, Kind.UNROLL)
     copies = max(1, budget // max(1, rows * len(nest.reductions)))
     copies = min(copies, 2 if nest.inner or not all(map(_simple, nest.reductions)) else 8)
     tiling.tile(vector, lanes * copies, Kind.VECTOR)
     reduce = [(part, Kind.LOOP) for part in tiling.left(*nest.reduce)]
-    return _finish(tiling, tiling.left(*nest.axes), reduce, grid=grid)
-
-
-def _sharing_axis(nest: Nest, vector: Var, but: Var | None = None) -> Var | None:
-    """An output axis that vector loads do not move with, so that unrolling it reuses them."""
-    vectors = [load for load in nest.loads() if load.index.depends_on(vector)]
-    if len(vectors) < 1:
-        return None
-    best: tuple[int, Var] | None = None
-    for v in nest.axes:
-        if v in (vector, but):
-            continue
-        kept = sum(not load.index.depends_on(v) for load in vectors)
-        if kept and (best is None or (kept, v.extent) > (best[0], best[1].extent)):
-            best = (kept, v)
-    return best[1] if best else None
-
-
-def _along_output(nest: Nest, machine: Machine, vector: Var, *, grid: bool) -> tuple[Step, ...]:
-    """Lanes run along an output axis; every lane has its own sums."""
-    lanes = machine.lanes(_bits(nest))
-    tiling = Tiling(nest)
-    shared = _sharing_axis(nest, vector)
-    wide = _streamed_tile(nest, machine, vector, shared, lanes)
-    rows, columns = wide or _register_tile(nest, machine, vector, shared, lanes)
-    staged = _staged_load(nest, machine, vector, shared, columns * lanes)
-    if shared is not None and rows > 1:
-        if staged is not None:
-            tiling.split(shared, _block_rows(nest, machine, shared, rows))
-        tiling.tile(shared, rows, Kind.UNROLL)
-    lane = tiling.tile(vector, columns * lanes, Kind.VECTOR)
-    outputs = tiling.left(*(v for v in nest.axes if v not in (vector, shared)))
-    rounds = tiling.left(shared) if shared is not None else []
-    outputs += [*rounds[:-1], *tiling.left(vector), *rounds[-1:]]
-    written = 48 // (rows * columns) if wide is None else 2
-    if machine.block_lanes:
-        reduce = _reduce_loops(nest, tiling, max(SCALAR_ROUNDS, written), even=True)
-    else:
-        reduce = _reduce_loops(nest, tiling, max(1, written))
-    if staged is None or not rounds:
-        return _finish(tiling, outputs, reduce, grid=grid)
-    steps = _finish(tiling, outputs, reduce, grid=grid, below_grid=rounds[-1])
-    used = [v.name for v in nest.reduce if staged.index.depends_on(v)]
-    return _with_copy(nest, machine, steps, Stage(staged.slot, rounds[-1].name, (*used, lane.name)))
-
-
-def _with_copy(
-    nest: Nest, machine: Machine, steps: tuple[Step, ...], stage: Stage
-) -> tuple[Step, ...]:
-    """The steps and a stage whose copy, a map inside one block, has steps of its own."""
-    loops = apply(nest.axes, nest.reduce, steps)
-    copy = stages.copy_of(stage, nest, loops, {}, {}, panel=-1)
-    return (*steps, replace(stage, steps=_map(copy.nest, machine, grid=False)))
-
-
-def _block_rows(nest: Nest, machine: Machine, shared: Var, rows: int) -> int:
-    """Rounds of the shared axis that one staged panel serves: as many as L2 holds."""
-    depth = math.prod(v.extent for v in nest.reduce)
-    fitting = max(64, machine.l2_bytes // 2 // (4 * depth))
-    blocks = max(1, -(-shared.extent // fitting))
-    block = -(-shared.extent // blocks)
-    return -(-block // rows) * rows
-
-
-def _reduce_loops(
-    nest: Nest, tiling: Tiling, budget: int, *, even: bool = False
-) -> list[tuple[Part, Kind]]:
-    """Short innermost reduction loops are written out, long ones by `budget` rounds.
-
-    `even`: by the power of two below.
-    """
-    loops: list[tuple[Part, Kind]] = []
-    written = 1
-    for v in reversed(nest.reduce):
-        if written * v.extent <= max(budget, 4):
-            loops[:0] = [(part, Kind.CHAIN) for part in tiling.left(v)]
-            written *= v.extent
-            continue
-        factor = max(1, budget // written)
-        factor = 1 << factor.bit_length() - 1 if even else factor
-        if factor > 1:
-            tiling.split(v, factor)
-        outer, *inner = tiling.left(v)
-        loops[:0] = [(outer, Kind.LOOP), *((part, Kind.CHAIN) for part in inner)]
-        written = budget + 1
-    return sorted(loops, key=lambda pair: pair[1] is Kind.CHAIN)
-
-
-def _streamed_tile(
-    nest: Nest, machine: Machine, vector: Var, shared: Var | None, lanes: int
-) -> tuple[int, int] | None:
-    """(rounds of the shared axis, vectors) where a few rows meet a matrix that no cache holds.
-
-    The matrix is read once, and fast only in long pieces of its rows. So the tile is wider than the
-    registers: accumulators that do not fit go through the first-level cache, which costs less.
-    """
-    rows = 1 if shared is None else shared.extent
-    plain = len(nest.reductions) == 1 and _simple(nest.reductions[0]) and not nest.inner
-    if rows > MOST_STREAMED_ROWS or not plain or not machine.shuffles:
-        return None
-    streamed = [load for load in nest.loads() if load.index.depends_on(vector)]
-    if len(streamed) != 1 or (shared is not None and streamed[0].index.depends_on(shared)):
-        return None
-    (load,) = streamed
-    moving = [v for v in (vector, *nest.reduce) if load.index.depends_on(v)]
-    step = load.index.coefficient(moving[-1])
-    size = math.prod(v.extent for v in moving) * load.dtype.size_bytes
-    if load.index.coefficient(vector) != 1 or size <= machine.l2_bytes:
-        return None
-    if step is None or step * load.dtype.size_bytes < PIECE_BYTES // 4:
-        return None
-    vectors = -(-vector.extent // lanes)
-    blocks = max(vectors // 4, min(32, vectors // 2))  # leave some for other cores
-    columns = min(PIECE_BYTES // load.dtype.size_bytes // lanes, blocks)
-    columns = min(columns, machine.l1_bytes // 4 // (rows * machine.vector_bytes))
-    return (rows, columns) if rows * columns > machine.registers - 8 else None
-
-
-def _register_tile(
-    nest: Nest, machine: Machine, vector: Var, shared: Var | None, lanes: int
-) -> tuple[int, int]:
-    """(rounds of the shared axis, vectors) of the register tile with the fewest loads a product."""
-    budget = machine.registers - 8 if machine.registers >= 32 else machine.registers - 4
-    budget = max(1, budget // max(1, len(nest.reductions)))
-    vectors = -(-vector.extent // lanes)
-    if shared is None:
-        # long rows of a register tile help a core's streams; on a GPU other blocks do
-        return 1, max(1, min(vectors, budget if machine.shuffles else 4))
-    best: tuple[float, int, int] | None = None
-    for columns in range(1, min(vectors, 6, budget) + 1):
-        for rows in range(1, min(shared.extent, budget // columns, 16) + 1):
-            loads = (rows * 0.6 + columns) / (rows * columns)
-            latency = max(1.0, 8 / (rows * columns))
-            whole = -(-vectors // columns) * columns / vectors
-            whole *= -(-shared.extent // rows) * rows / shared.extent
-            cost = (1.0 + loads * 0.5) * latency * whole
-            if best is None or cost < best[0]:
-                best = (cost, rows, columns)
-    assert best is not None
-    return best[1], best[2]
-
-
-def _staged_load(
-    nest: Nest, machine: Machine, vector: Var, shared: Var | None, width: int
-) -> ex.Load | None:
-    """The operand to stage: it moves with the vector axis, and every round of `shared` reads it."""
-    if shared is None or shared.extent < 32:
-        return None
-    if any(isinstance(e, ex.Masked | ex.Lookup) for e in ex.walk(nest.expressions())):
-        return None
-    for load in nest.loads():
-        step = load.index.coefficient(vector)
-        if step == 0 or load.index.depends_on(shared):
-            continue
-        used = [v for v in nest.reduce if load.index.depends_on(v)]
-        strides = [load.index.coefficient(v) for v in (vector, *used)]
-        if not used or None in strides or sum(o.slot == load.slot for o in nest.loads()) != 1:
-            continue
-        size = width * math.prod(v.extent for v in used) * load.dtype.size_bytes
-        # neighbouring rows of a wide operand lie in different pages and on the same cache sets
-        crowded = (strides[-1] or 0) * load.dtype.size_bytes >= 1024
-        if size <= machine.stage_bytes and (step != 1 or crowded):
-            return load
-    return None
+    return tiling.finish(tiling.left(*nest.axes), reduce, BLOCK_POINTS if grid else 0)
 
 
 # --- scans and scatters --------------------------------------------------------------------------
@@ -412,7 +234,7 @@ def _staged_load(
 
 def _ordered(nest: Nest, machine: Machine, *, grid: bool) -> tuple[Step, ...]:
     """Points run in axis order; only axes outside that order may be lanes, rows or grid."""
-    lanes = machine.lanes(_bits(nest))
+    lanes = machine.lanes(widest_bits(nest))
     tiling = Tiling(nest)
     free = [v for v in nest.axes if v not in nest.ordered]
     vector = _ordered_vector(nest, free)

@@ -58,6 +58,8 @@ def _candidates(nest: Nest) -> Iterator[tuple[Nest, Var]]:
     for count in range(2, len((*nest.axes, *nest.reduce)) + 1):
         for field in fields:
             for end in range(len(getattr(nest, field)), count - 1, -1):
+                if {*nest.whole} & {*getattr(nest, field)[end - count : end]}:
+                    continue
                 yield _together(nest, field, end - count, end)
 
 

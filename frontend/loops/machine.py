@@ -23,8 +23,18 @@ class Machine:
     """
     row_bytes: int = 1 << 18
     """What one block may keep of a row: in the second-level cache, or in local memory."""
+    cores: int = 1
+    """Blocks that may run side by side, where that decides how work is cut. Never what is computed.
+    """
     stage_bytes: int = 1 << 20
     """What one block may stage: on the worker's stack and in its L2 cache, or in local memory."""
+
+    l3_bytes: int = 0
+    """The last cache, which all cores share, and perhaps other programs."""
+    streaming: bool = False
+    """Stores past the caches are cheaper than plain ones, for what nobody finds in a cache."""
+    prefetch_bytes: int = 0
+    """How far ahead of its turn what is read once should be asked for; 0 for never."""
 
     def lanes(self, bits: int) -> int:
         """Elements of `bits` in one vector."""

@@ -4,9 +4,11 @@ A `Kernel` has buffers (`slots`) and nests that share its `outer` loops; a nest 
 reduction axes, reductions over them, and stores. A nest says *what*; its `steps` say *how*:
 
     Split("m", 8)                 axis m becomes the loops m/8 and m%8
-    Order("n/48", "m/8", "k", …)  outermost first
+    Order("n/48", "m/8", "k", …)  outermost first; a reduction may stand outside outputs
     Mark("m%8", Kind.UNROLL)      grid, loop, unroll or vector
     Stage(slot, "m/8", …)         copy what the loops inside read of a buffer to local memory first
+    Stream(slot)                  what is stored to a buffer goes past the caches
+    Prefetch(slot, 2048)          what is read of a buffer is asked for so many bytes ahead
 
 `show` prints a kernel; nothing here knows about instructions. Lowering to them is
 `instructions/lower.py`, the steps chosen without search are `heuristic.py`.
@@ -18,6 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import pairwise
 from typing import TypeAlias
 
 from frontend import dtype as dt
@@ -142,7 +145,26 @@ class Stage:
     steps: tuple[Step, ...] = ()
 
 
-Step: TypeAlias = "Split | Order | Mark | Stage"
+@dataclass(frozen=True)
+class Stream:
+    """What the nest stores to `slot` goes past the caches, where its vectors are aligned.
+
+    Worth it for what is too large to be found in a cache by whoever reads it next: a plain store
+    reads the line before it changes it.
+    """
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """With each row of lanes that is read of `slot`, the one `ahead_bytes` further is asked for."""
+
+    slot: int
+    ahead_bytes: int
+
+
+Step: TypeAlias = "Split | Order | Mark | Stage | Stream | Prefetch"
 
 
 @dataclass(frozen=True)
@@ -151,6 +173,9 @@ class Nest:
 
     `inner` stores happen at each point of the reduction, with reductions at their running value;
     `stores` after it. `ordered`: axes whose points must run in order, as scans and scatters need.
+    `limits`: for an axis, the first of its points, over the kernel's outer loops, from which on
+    nothing is needed: all nests of the kernel leave out the same ones (`loops/limits.py`).
+    `whole`: axes that stay axes, since the kernel or another nest means the same one by them.
     """
 
     axes: tuple[Var, ...]
@@ -160,6 +185,8 @@ class Nest:
     inner: tuple[Store, ...] = ()
     ordered: tuple[Var, ...] = ()
     steps: tuple[Step, ...] = ()
+    limits: tuple[tuple[Var, Index], ...] = ()
+    whole: tuple[Var, ...] = ()
 
     def expressions(self) -> tuple[Expr, ...]:
         """Every root expression of the nest."""
@@ -179,6 +206,15 @@ class Nest:
 
 
 @dataclass(frozen=True)
+class Short:
+    """In the last round of the outer loop `loop`, the nests' axis `axis` ends at `extent`."""
+
+    loop: Var
+    axis: Var
+    extent: int
+
+
+@dataclass(frozen=True)
 class Kernel:
     """Nests that run one after another in each round of the `outer` loops, which form the grid."""
 
@@ -187,6 +223,7 @@ class Kernel:
     outer: tuple[Var, ...]
     nests: tuple[Nest, ...]
     outer_steps: tuple[Step, ...] = ()
+    short: Short | None = None
 
     @property
     def buffers(self) -> tuple[int, ...]:
@@ -215,6 +252,10 @@ class Loops:
     """Outer loop → the name that was split."""
     values: dict[Var, Index] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+    streams: set[int] = field(default_factory=set)
+    """The slots whose stores go past the caches."""
+    ahead_bytes: dict[int, int] = field(default_factory=dict)
+    """Slots that are prefetched, and how far ahead."""
 
     def loop(self, name: str) -> Loop:
         for loop in self.order:
@@ -253,6 +294,19 @@ class Loops:
         """The axes of a stage's copy, at their full extents."""
         return tuple(Var(f"c{i}", self.extent(name)) for i, name in enumerate(stage.axes))
 
+    @property
+    def body_at(self) -> int:
+        """Where the loops begin that a tile's sums stay in registers for."""
+        at = len(self.order)
+        while at and (self.order[at - 1].reduce or _rank(self.order[at - 1]) == 3):
+            at -= 1
+        return at
+
+    @property
+    def carried(self) -> list[Loop]:
+        """Reduction loops outside output loops."""
+        return [loop for loop in self.order[: self.body_at] if loop.reduce]
+
     def open_at(self, stage: Stage) -> list[Loop]:
         """The loops that stand outside a stage."""
         return self.order[: self.order.index(self.loop(stage.at))]
@@ -274,8 +328,12 @@ def apply(axes: Sequence[Var], reduce: Sequence[Var], steps: Sequence[Step]) -> 
         elif isinstance(step, Mark):
             at = loops.order.index(loops.loop(step.loop))
             loops.order[at] = replace(loops.order[at], kind=step.kind)
-        else:
+        elif isinstance(step, Stage):
             loops.stages.append(step)
+        elif isinstance(step, Stream):
+            loops.streams.add(step.slot)
+        else:
+            loops.ahead_bytes[step.slot] = step.ahead_bytes
     _check(loops)
     return loops
 
@@ -302,8 +360,10 @@ def _split(loops: Loops, step: Split) -> None:
 
 def _check(loops: Loops) -> None:
     """Raise ValueError where an order, a mark or a split breaks a rule."""
-    rank = list(map(_rank, loops.order))
-    if rank != sorted(rank):
+    anywhere = [lo for lo in loops.order if lo.reduce and lo.kind is Kind.LOOP]
+    rank = [_rank(lo) for lo in loops.order if lo not in anywhere]
+    places = [_rank(lo) for lo in loops.order]
+    if rank != sorted(rank) or any(a > b and b != 1 for a, b in pairwise(places)):
         names = ", ".join(f"{lo.name} ({lo.kind.value})" for lo in loops.order)
         raise ValueError(
             f"loops must stand as grid, outputs, reductions, unrolled and vector: {names}"
@@ -330,7 +390,7 @@ def _check(loops: Loops) -> None:
 def _check_stage(loops: Loops, stage: Stage) -> None:
     """Raise ValueError for a stage that stands nowhere, or whose axes are not loops inside it."""
     outside = [loop.name for loop in loops.open_at(stage)]
-    if any(_rank(loop) > 1 for loop in loops.open_at(stage)):
+    if len(outside) > loops.body_at:
         raise ValueError(f"a stage cannot stand at {stage.at}, inside a reduction or the tile")
     parts = [part for name in stage.axes for part in loops.leaves(name)]
     for part in parts:
@@ -345,8 +405,23 @@ def _check_stage(loops: Loops, stage: Stage) -> None:
     apply(loops.copy_axes(stage), (), stage.steps)
 
 
+def check_carried(nest: Nest, loops: Loops) -> None:
+    """Raise ValueError where a reduction loop stands outside output loops and sums cannot wait."""
+    if not loops.carried:
+        return
+    names = ", ".join(lo.name for lo in loops.carried)
+    if nest.inner or nest.ordered or any(lo.reduce for lo in loops.order if _rank(lo) == 3):
+        raise ValueError(f"{names} outside output loops: running values and lanes cannot wait")
+    for r in nest.reductions:
+        if r.kind in (Op.ARGMAX, Op.ARGMIN) or r.dtype.kind == "b":
+            raise ValueError(f"{names} outside output loops: no {r.kind.name} of {r.dtype} waits")
+
+
 def _rank(loop: Loop) -> int:
-    """Loops stand as: grid, over outputs, over reductions, then unrolled and vector."""
+    """Loops stand as: grid, over outputs, over reductions, then unrolled and vector.
+
+    Reduction loops may stand among output loops; the sums then wait in memory (`carried.py`).
+    """
     if loop.kind is Kind.GRID:
         return 0
     if loop.kind in (Kind.UNROLL, Kind.VECTOR):
@@ -371,7 +446,7 @@ def show(kernel: Kernel) -> str:
 
 def _show_nest(nest: Nest, indent: str) -> list[str]:
     loops = apply(nest.axes, nest.reduce, nest.steps)
-    lines = []
+    lines = [f"{indent}{axis} ends before {bound}" for axis, bound in nest.limits]
     rename = ex.Substitution(loops.values)
     for loop in loops.order:
         for stage in loops.stages:
@@ -381,10 +456,11 @@ def _show_nest(nest: Nest, indent: str) -> list[str]:
                 lines += _show_loops(copy.order, indent + "  ")
         lines += _show_loops([loop], indent)
         indent += "  "
+    lines += [f"{indent}prefetch b{i} by {n} bytes" for i, n in loops.ahead_bytes.items()]
     for i, r in enumerate(nest.reductions):
         lines.append(f"{indent}acc{i} {r.dtype} {r.kind.name.lower()}= {ex.show(rename(r.value))}")
     for word, stores in (("", nest.inner), ("after: " if nest.reductions else "", nest.stores)):
-        lines += [f"{indent}{word}{_show_store(s, rename, loops.values)}" for s in stores]
+        lines += [f"{indent}{word}{_show_store(s, rename, loops)}" for s in stores]
     return lines
 
 
@@ -396,7 +472,9 @@ def _show_loops(loops: Sequence[Loop], indent: str) -> list[str]:
     return lines
 
 
-def _show_store(s: Store, rename: ex.Substitution, values: Mapping[Var, Index]) -> str:
+def _show_store(s: Store, rename: ex.Substitution, loops: Loops) -> str:
     sign = "+=" if s.add else "="
     where = f" with {s.var} = {ex.show(rename(s.position))}" if s.position is not None else ""
-    return f"b{s.slot}[{s.index.substitute(values)}] {sign} {ex.show(rename(s.value))}{where}"
+    past = " past the caches" if s.slot in loops.streams else ""
+    at = s.index.substitute(loops.values)
+    return f"b{s.slot}[{at}] {sign} {ex.show(rename(s.value))}{where}{past}"

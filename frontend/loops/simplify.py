@@ -99,7 +99,7 @@ def _cut_where_divided(nest: Nest) -> Nest:
 
 def _next_cut(nest: Nest) -> tuple[Var, int] | None:
     """The first axis that is divided somewhere, and the least of its divisors."""
-    fixed = {r.axis for r in nest.reductions} | set(nest.ordered)
+    fixed = {r.axis for r in nest.reductions} | {*nest.ordered, *nest.whole}
     for v in (*nest.axes, *nest.reduce):
         if v not in fixed and (divisors := _divisors(nest, v)):
             return v, min(divisors)
@@ -126,7 +126,7 @@ def _merge_neighbours(nest: Nest) -> Nest:
 def _merged(nest: Nest, field: str, at: int) -> Nest | None:
     axes: tuple[Var, ...] = getattr(nest, field)
     a, b = axes[at], axes[at + 1]
-    if any(r.axis in (a, b) for r in nest.reductions) or {a, b} & set(nest.ordered):
+    if any(r.axis in (a, b) for r in nest.reductions) or {a, b} & {*nest.ordered, *nest.whole}:
         return None
     if a.extent != 1 and b.extent != 1 and not all(_one_axis(i, a, b) for i in indices(nest)):
         return None

@@ -44,6 +44,14 @@ class Tiling:
         self._tile.append((part, kind))
         return part
 
+    def inner(self, axis: Var) -> Part:
+        """The innermost loop of `axis` so far, by the name it also has once it is split."""
+        return self._parts[axis][-1]
+
+    def take_outer(self, axis: Var) -> Part:
+        """The outermost loop of `axis`, which no longer counts as left."""
+        return self._parts[axis].pop(0)
+
     def left(self, *axes: Var) -> list[Part]:
         """The loops of `axes` that are not in the tile, outermost first."""
         return [part for v in axes for part in self._parts[v]]
@@ -55,6 +63,22 @@ class Tiling:
             Part(f"{part.name}/{factor}", rounds, whole=False),
             Part(f"{part.name}%{factor}", factor, whole=False),
         ]
+
+    def finish(
+        self,
+        outputs: Sequence[Part],
+        reduce: Sequence[tuple[Part, Kind]],
+        block_points: int,
+        below_grid: Part | None = None,
+    ) -> tuple[Step, ...]:
+        """The steps, with the outer loops as the grid, which ends before the loop `below_grid`.
+
+        `block_points`: work that is worth a grid block; 0 for no grid.
+        """
+        if not block_points:
+            return self.steps(outputs, reduce)
+        outputs, blocks = self.grid(outputs, reduce, block_points, below_grid)
+        return self.steps(outputs, reduce, blocks)
 
     def grid(
         self,

@@ -57,7 +57,7 @@ def attention_weights(
         key = _repeat_heads(key, query)
     factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     wide = dt.accumulator(query.dtype)
-    scores = (query.astype(wide) * factor) @ key.astype(wide).matrix_transpose()
+    scores = query.astype(wide) @ key.astype(wide).matrix_transpose() * factor
     if is_causal:
         rows, columns = scores.shape[-2:]
         seen = Tensor.ones(rows, columns, dtype=bool, device=query.device).tril()

@@ -28,7 +28,7 @@ class Ref(Expr):
         self.variables = frozenset().union(*(i.variables() for i in indices))
 
 
-@dataclass
+@dataclass(eq=False)
 class Body:
     """What a kept node computes.
 
@@ -49,9 +49,9 @@ class Body:
 
     def absorb(self, other: Body, ref: Ref) -> Body:
         """This elementwise body with a fold done in place: `other`, read once, at `ref`."""
-        bind = _Bind(dict(zip(other.axes, ref.indices, strict=True)))
+        bind = Bind(dict(zip(other.axes, ref.indices, strict=True)))
         done = ex.Accumulated(0, other.node.dtype)
-        after = _Put(ref, done if other.after is None else bind(other.after))(self.value)
+        after = Put(ref, done if other.after is None else bind(other.after))(self.value)
         fold = other.fold or other.node
         return Body(self.node, self.axes, other.reduce, bind(other.value), (), after, fold)
 
@@ -75,7 +75,7 @@ class Part:
     position: Expr | None = None
 
 
-class _Bind(ex.Substitution):
+class Bind(ex.Substitution):
     """Replaces variables in references to kept nodes too."""
 
     def _rebuild(self, e: Expr) -> Expr:
@@ -84,7 +84,7 @@ class _Bind(ex.Substitution):
         return super()._rebuild(e)
 
 
-class _Put(ex.Substitution):
+class Put(ex.Substitution):
     """Puts an expression in the place of a reference."""
 
     def __init__(self, ref: Ref, value: Expr) -> None:
@@ -190,7 +190,7 @@ class Expander:
                 inside.append(Index.of(var))
             else:
                 inside.append(x)
-        value = _Bind(stand_in)(self(source, tuple(inside)))
+        value = Bind(stand_in)(self(source, tuple(inside)))
         return ex.Masked(kept, value, otherwise)
 
     def _scatter_window(self, node: Node, indices: tuple[Index, ...]) -> Expr:

@@ -9,15 +9,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from frontend.dtype import DType
 from frontend.graph.node import Node, Op
 from frontend.loops import expr as ex
 from frontend.loops import nest as ln
 from frontend.loops.expr import Expr
 from frontend.loops.index import Index, Var, flatten, unflatten
 from frontend.loops.simplify import simplify
+from frontend.schedule.blocks import blocks_kernel
 from frontend.schedule.body import Body, Part, Ref
 from frontend.schedule.group import Group
+from frontend.schedule.slots import Rename, Slots, name_of, named, reduction_of, values_of
 
 _ARG = (Op.ARGMAX, Op.ARGMIN)
 
@@ -67,6 +68,9 @@ def build(group: Group, external: Callable[[Node], bool]) -> list[Task]:
         return _scatter(first)
     if op is Op.SCAN:
         return [_scan(first)]
+    if group.block:
+        kernel, nodes = blocks_kernel(group.members, group.rows or (), group.block, external)
+        return [Launch(kernel, nodes)]
     if group.rows is None:
         return [_same_points(group, external)]
     return [_Rows(group, external).kernel()]
@@ -77,80 +81,19 @@ def _kept_source(body: Body) -> Node:
     return body.value.node
 
 
-class _Slots:
-    """Buffers of a kernel being built."""
-
-    def __init__(self) -> None:
-        self.slots: list[ln.Slot] = []
-        self.nodes: list[Node] = []
-        self._of: dict[Node, int] = {}
-
-    def outside(self, node: Node, role: ln.Role) -> int:
-        """The slot of a node in device memory."""
-        found = self._of.get(node)
-        if found is None:
-            found = self._of[node] = self.local(role, node.dtype, node.size)
-            self.nodes.append(node)
-        return found
-
-    def local(self, role: ln.Role, dtype: DType, size: int) -> int:
-        self.slots.append(ln.Slot(role, dtype, size))
-        return len(self.slots) - 1
-
-
-class _Rename(ex.Substitution):
-    """Renames axes, and turns references to kept nodes into loads.
-
-    `inside` is asked first, and may make something else of a reference.
-    """
-
-    def __init__(
-        self,
-        values: dict[Var, Index],
-        slots: _Slots,
-        inside: Callable[[Ref, tuple[Index, ...]], Expr | None] = lambda ref, indices: None,
-    ) -> None:
-        super().__init__(values)
-        self._slots = slots
-        self._inside = inside
-
-    def _rebuild(self, e: Expr) -> Expr:
-        if isinstance(e, Ref):
-            indices = tuple(i.substitute(self.values) for i in e.indices)
-            made = self._inside(e, indices)
-            if made is not None:
-                return made
-            slot = self._slots.outside(e.node, ln.Role.INPUT)
-            return ex.Load(slot, flatten(indices, e.node.shape), e.dtype)
-        return super()._rebuild(e)
-
-
-def _named(axes: Sequence[Var], letter: str) -> tuple[Var, ...]:
-    return tuple(Var(f"{letter}{i}", v.extent) for i, v in enumerate(axes))
-
-
-def _values(old: Sequence[Var], new: Sequence[Var]) -> dict[Var, Index]:
-    return {a: Index.of(b) for a, b in zip(old, new, strict=True)}
-
-
-def _name(word: str, *shapes: Sequence[int]) -> str:
-    parts = ["x".join(map(str, shape)) or "1" for shape in shapes]
-    return "_".join([word, *parts])
-
-
-def _kernel(name: str, slots: _Slots, nest: ln.Nest) -> Launch:
+def _kernel(name: str, slots: Slots, nest: ln.Nest) -> Launch:
     nest = simplify(nest)
     return Launch(ln.Kernel(name, tuple(slots.slots), (), (nest,)), slots.nodes)
 
 
 def _concat(body: Body, part: Part) -> Launch:
-    node, slots = body.node, _Slots()
-    axes = _named(part.axes, "i")
-    rename = _Rename(_values(part.axes, axes), slots)
+    node, slots = body.node, Slots()
+    axes = named(part.axes, "i")
+    rename = Rename(values_of(part.axes, axes), slots)
     out = slots.outside(node, ln.Role.OUTPUT)
     indices = [Index.of(v) + (part.offset if i == node.arg else 0) for i, v in enumerate(axes)]
     store = ln.Store(out, flatten(indices, node.shape), rename(part.value))
-    name = _name("concat", [v.extent for v in axes])
+    name = name_of("concat", [v.extent for v in axes])
     return _kernel(name, slots, ln.Nest(axes, stores=(store,)))
 
 
@@ -158,17 +101,19 @@ def _scatter(body: Body) -> list[Task]:
     """The target's copy, then the updates in order along the axis."""
     node, part = body.node, body.parts[0]
     axis, kind = node.arg
-    slots = _Slots()
-    axes = _named(body.axes, "i")
-    rename = _Rename(_values(body.axes, axes), slots)
+    slots = Slots()
+    axes = named(body.axes, "i")
+    rename = Rename(values_of(body.axes, axes), slots)
     out = slots.outside(node, ln.Role.OUTPUT)
     store = ln.Store(out, flatten(list(map(Index.of, axes)), node.shape), rename(body.value))
-    tasks: list[Task] = [_kernel(_name("copy", node.shape), slots, ln.Nest(axes, stores=(store,)))]
+    tasks: list[Task] = [
+        _kernel(name_of("copy", node.shape), slots, ln.Nest(axes, stores=(store,)))
+    ]
     if math.prod(v.extent for v in part.axes) == 0 or part.position is None:
         return tasks
-    slots = _Slots()
-    axes = _named(part.axes, "u")
-    rename = _Rename(_values(part.axes, axes), slots)
+    slots = Slots()
+    axes = named(part.axes, "u")
+    rename = Rename(values_of(part.axes, axes), slots)
     out = slots.outside(node, ln.Role.OUTPUT)
     var = Var("at", node.shape[axis])
     indices = [Index.of(var) if i == axis else Index.of(v) for i, v in enumerate(axes)]
@@ -178,48 +123,42 @@ def _scatter(body: Body) -> list[Task]:
     store = ln.Store(out, where, value, add=add, var=var, position=position)
     nest = ln.Nest(axes, stores=(store,), ordered=(axes[axis],))
     shape = [v.extent for v in part.axes]
-    tasks.append(_kernel(_name(f"scatter_{kind}", shape), slots, nest))
+    tasks.append(_kernel(name_of(f"scatter_{kind}", shape), slots, nest))
     return tasks
 
 
 def _scan(body: Body) -> Launch:
-    node, slots = body.node, _Slots()
+    node, slots = body.node, Slots()
     kind, axis = node.arg
-    axes, steps = _named(body.axes, "i"), _named(body.reduce, "k")
-    rename = _Rename(_values(body.axes, axes) | _values(body.reduce, steps), slots)
+    axes, steps = named(body.axes, "i"), named(body.reduce, "k")
+    rename = Rename(values_of(body.axes, axes) | values_of(body.reduce, steps), slots)
     out = slots.outside(node, ln.Role.OUTPUT)
     every = [*map(Index.of, axes)]
     every.insert(axis, Index.of(steps[0]))
     reduction = ln.Reduction(kind, rename(body.value), node.dtype)
     store = ln.Store(out, flatten(every, node.shape), ex.Accumulated(0, node.dtype))
     nest = ln.Nest(axes, steps, (reduction,), inner=(store,), ordered=steps)
-    return _kernel(_name(f"scan_{kind.name.lower()}", node.shape), slots, nest)
-
-
-def _reduction(body: Body, value: Expr, reduce: tuple[Var, ...]) -> ln.Reduction:
-    node = body.fold or body.node
-    axis = reduce[0] if node.op in _ARG else None
-    return ln.Reduction(node.op, value, node.dtype, axis)
+    return _kernel(name_of(f"scan_{kind.name.lower()}", node.shape), slots, nest)
 
 
 def _same_points(group: Group, external: Callable[[Node], bool]) -> Launch:
     """One nest: at most one reduction, first, and stores at its points."""
-    slots = _Slots()
-    axes = _named(group.members[0].axes, "i")
+    slots = Slots()
+    axes = named(group.members[0].axes, "i")
     own = tuple(map(Index.of, axes))
     done: dict[Node, Expr] = {}
     reduce: tuple[Var, ...] = ()
     reductions: tuple[ln.Reduction, ...] = ()
     stores = []
     for body in group.members:
-        values = _values(body.axes, axes)
+        values = values_of(body.axes, axes)
         if body.reduce:
-            reduce = _named(body.reduce, "k")
-            values |= _values(body.reduce, reduce)
-        rename = _Rename(values, slots, lambda ref, _: done.get(ref.node))
+            reduce = named(body.reduce, "k")
+            values |= values_of(body.reduce, reduce)
+        rename = Rename(values, slots, lambda ref, _: done.get(ref.node))
         value = rename(body.value)
         if body.reduce:
-            reductions = (_reduction(body, value, reduce),)
+            reductions = (reduction_of(body, value, reduce),)
             folded = ex.Accumulated(0, (body.fold or body.node).dtype)
             value = folded if body.after is None else rename(body.after)
         done[body.node] = value
@@ -228,7 +167,9 @@ def _same_points(group: Group, external: Callable[[Node], bool]) -> Launch:
             stores.append(ln.Store(out, flatten(own, body.node.shape), value))
     first = group.members[0]
     word = (first.fold or first.node).op.name.lower() if reduce else "map"
-    name = _name(word, [v.extent for v in axes], *([[v.extent for v in reduce]] if reduce else []))
+    name = name_of(
+        word, [v.extent for v in axes], *([[v.extent for v in reduce]] if reduce else [])
+    )
     return _kernel(name, slots, ln.Nest(axes, reduce, reductions, tuple(stores)))
 
 
@@ -262,7 +203,7 @@ class _Rows:
         self.depth = len(group.rows)
         self.row = Var("row", math.prod(group.rows))
         self.rows = unflatten(Index.of(self.row), group.rows)
-        self.slots = _Slots()
+        self.slots = Slots()
         self.place: dict[Node, int] = {}
         self.nests: list[_Pending] = []
         self.live: dict[Node, Expr] = {}
@@ -277,17 +218,17 @@ class _Rows:
         shapes = [self.group.rows or (), self._widest()]
         words = [b.node.op.name.lower() for b in self.group.members if b.reduce]
         outer = (self.row,) if self.row.extent > 1 else ()
-        name = _name("rows_" + "_".join(words[:3]), *shapes)
+        name = name_of("rows_" + "_".join(words[:3]), *shapes)
         return Launch(ln.Kernel(name, tuple(self.slots.slots), outer, nests), self.slots.nodes)
 
     def _widest(self) -> list[int]:
         inner = [[v.extent for v in (*b.axes[self.depth :], *b.reduce)] for b in self.group.members]
         return max(inner, key=math.prod)
 
-    def _rename(self, body: Body, axes: Sequence[Var], reduce: Sequence[Var]) -> _Rename:
+    def _rename(self, body: Body, axes: Sequence[Var], reduce: Sequence[Var]) -> Rename:
         values = dict(zip(body.axes[: self.depth], self.rows, strict=True))
-        values |= _values(body.axes[self.depth :], axes) | _values(body.reduce, reduce)
-        return _Rename(values, self.slots, self._inside)
+        values |= values_of(body.axes[self.depth :], axes) | values_of(body.reduce, reduce)
+        return Rename(values, self.slots, self._inside)
 
     def _inside(self, ref: Ref, indices: tuple[Index, ...]) -> Expr | None:
         """A member's value: a register, or read from the row's scratch or its own output."""
@@ -322,7 +263,7 @@ class _Rows:
         return stores
 
     def _map(self, body: Body) -> None:
-        axes = _named(body.axes[self.depth :], "i")
+        axes = named(body.axes[self.depth :], "i")
         value = self._rename(body, axes, ())(body.value)
         pending = _Pending(axes, (), map_of=body, makes={body.node})
         pending.stores = self._stores(body, axes, value)
@@ -331,15 +272,15 @@ class _Rows:
 
     def _fold(self, body: Body) -> None:
         joined = self._shared_pass(body)
-        axes = _named(body.axes[self.depth :], "i")
+        axes = named(body.axes[self.depth :], "i")
         if joined is None:
-            joined = _Pending(axes, _named(body.reduce, "k"))
+            joined = _Pending(axes, named(body.reduce, "k"))
             self.nests.append(joined)
         self.live = joined.live
         value = self._rename(body, axes, joined.reduce)(body.value)
         self.live = {}
         number = len(joined.reductions)
-        joined.reductions.append(_reduction(body, value, joined.reduce))
+        joined.reductions.append(reduction_of(body, value, joined.reduce))
         assert body.after is None, body
         joined.stores += self._stores(body, axes, ex.Accumulated(number, body.node.dtype))
         joined.makes.add(body.node)
@@ -366,7 +307,7 @@ class _Rows:
     def _turned_to_fold(self, last: _Pending) -> _Pending:
         """A map whose elements the fold consumes as they are made."""
         reduce = tuple(Var(v.name.replace("i", "k"), v.extent) for v in last.axes)
-        change = _values(last.axes, reduce)
+        change = values_of(last.axes, reduce)
         substitute = ex.Substitution(change)
         last.inner = [
             replace(s, index=s.index.substitute(change), value=substitute(s.value))

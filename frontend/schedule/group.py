@@ -11,6 +11,9 @@ Three ways to share:
   read each other only within a row, run one after another inside one loop over rows; a row lives in
   cache or registers.
 
+Before that, chains of products with folds of rows between them, as attention is, become kernels
+over blocks of rows (`chains.py`).
+
 A node joins the latest kernel among those it depends on, or starts a kernel of its own.
 """
 
@@ -25,7 +28,9 @@ from frontend.graph import node as g
 from frontend.graph.node import REDUCE, Node, Op, Shape
 from frontend.loops import expr as ex
 from frontend.loops.index import Index, Var, flatten
+from frontend.loops.machine import Machine
 from frontend.schedule.body import Body, Ref, body_of
+from frontend.schedule.chains import Chain, chained, reuses
 from frontend.schedule.partition import folds, is_leaf
 
 SMALL_POINTS = 1 << 15
@@ -49,6 +54,8 @@ class Group:
     row_bytes: int
     members: list[Body] = field(default_factory=list)
     rows: Shape | None = None
+    block: int = 0
+    """Rows of the last row axis that run together; 0 if rows run one by one."""
     closed: bool = False
     depths: dict[Node, int] = field(default_factory=dict)
     """How deep a member's expression is with those of the members that it inlines."""
@@ -59,11 +66,16 @@ class Group:
 
 
 def group(
-    order: list[Node], kept: set[Node], roots: frozenset[Node], row_bytes: int
+    order: list[Node],
+    kept: set[Node],
+    roots: frozenset[Node],
+    row_bytes: int,
+    machine: Machine | None = None,
 ) -> list[Group]:
     """Groups in an order that respects all dependencies.
 
-    `row_bytes`: what a block can keep of a row, with all that is computed from it.
+    `row_bytes`: what a block can keep of a row, with all that is computed from it. `machine`: what
+    chains are to fit; there are none without.
     """
     bodies = [
         body
@@ -74,8 +86,14 @@ def group(
     uses = Counter(ref.node for body in bodies for ref in body.refs())
     groups: list[Group] = []
     group_of: dict[Node, Group] = {}
-    for body in bodies:
-        _place(body, groups, group_of, uses, roots, row_bytes)
+    for item in chained(bodies, roots, machine):
+        if isinstance(item, Chain):
+            rows = item.bodies[0].node.shape[: item.rows]
+            made = Group(len(groups), row_bytes, list(item.bodies), rows, item.block, closed=True)
+            groups.append(made)
+            group_of |= dict.fromkeys(item.nodes, made)
+        else:
+            _place(item, groups, group_of, uses, roots, row_bytes)
     return groups
 
 
@@ -189,15 +207,6 @@ def _same_points(gr: Group, body: Body) -> bool:
         return False
     gr.depths[body.node] = depth
     return True
-
-
-def reuses(body: Body) -> bool:
-    """Whether `body` is a contraction: it reads elements often, so register tiles share loads."""
-    if not body.reduce:
-        return False
-    points = math.prod(v.extent for v in (*body.axes, *body.reduce))
-    read = {r.node for r in body.refs()}
-    return points > 1.5 * max(1, sum(n.size for n in read)) and bool(read) and bool(body.axes)
 
 
 def _common_rows(gr: Group, body: Body) -> Shape | None:

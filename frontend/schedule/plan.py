@@ -160,7 +160,8 @@ def plan_graph(
     order, kept = partition(roots)
     show("graph", lambda: "\n".join(_graph_lines(order, kept)))
     row_bytes = min((t.machine.row_bytes for t in targets.values()), default=0)
-    groups = group(order, kept, frozenset(roots), row_bytes)
+    machine = next(iter(targets.values())).machine if len(targets) == 1 else None
+    groups = group(order, kept, frozenset(roots), row_bytes, machine)
     show("schedule", lambda: "\n".join(_group_line(gr) for gr in groups))
     planner = _Planner(_Places(roots, order), targets)
     users, results = _users(groups), set(roots)
@@ -253,11 +254,17 @@ class _Planner:
 
     def _launch(self, task: bd.Launch, device: str) -> tuple[int, int]:
         """(number of the kernel's code, expected nanoseconds); each form is made once."""
-        key = (device, form_of(task.kernel))
+        places = [self._places.all[self._places[node]] for node in task.buffers]
+        temporary = frozenset(
+            slot
+            for slot, where in zip(task.kernel.buffers, places, strict=True)
+            if where.kind == "temporary"
+        )
+        key = (device, form_of(task.kernel), temporary)
         known = self._forms.get(key)
         if known is None:
             target = self._targets[device]
-            kernel = schedule(task.kernel, target.machine)
+            kernel = schedule(task.kernel, target.machine, temporary)
             show("loops", lambda: ln.show(kernel))
             body, blocks = lower(kernel, target.machine)
             flops, work_ns = work_of(kernel)

@@ -6,7 +6,7 @@ half-open range. Lanes are lanes of vector registers.
 
 from __future__ import annotations
 
-from frontend.instructions.ir import Region
+from frontend.instructions.ir import Region, Value
 from frontend.text.llvm import Printer
 from rawgpu.compiler_bridge import text as ir
 from rawgpu.compiler_bridge import types as t
@@ -26,11 +26,17 @@ def kernel_text(name: str, body: Region, target: Target) -> str:
     attributes = f'nounwind "target-cpu"="{target.cpu}" "prefer-vector-width"="512"'
     function = module.function(name, params, attributes=attributes)
     ops = LlvmOps(function, scalef="avx512f" in target.enabled)
-    _CpuPrinter(function, ops).kernel(body)
+    printer = _CpuPrinter(function, ops)
+    printer.x86 = target.arch == "x86_64"
+    printer.kernel(body)
     return str(module)
 
 
 class _CpuPrinter(Printer):
+    x86 = False
+    streams = False
+    """Whether something was stored past the caches."""
+
     def kernel(self, body: Region) -> None:
         f = self.f
         entry, loop, done = f.current, f.block("block"), f.block("done")
@@ -44,7 +50,16 @@ class _CpuPrinter(Printer):
         grid.add(following, f.current)
         f.condbr(f.icmp("slt", following, f.args[2]), loop, done)
         f.at(done)
+        if self.streams:
+            # what went past the caches is ordered with nothing until then: not even with the
+            # store by which this thread will say that it is done
+            f.module.declare("llvm.x86.sse.sfence", t.void, [])
+            f.line("call void @llvm.x86.sse.sfence()")
         f.ret()
+
+    def on_store(self, v: Value) -> ir.Value:
+        self.streams = self.streams or (v.attr[1] and self.x86)
+        return super().on_store(v)
 
     def _load_arguments(self, region: Region) -> None:
         for value in region.values:

@@ -27,7 +27,7 @@ _INTRINSIC_BINARY = {
     "copysign": "copysign", "fmaximum": "maximum", "fminimum": "minimum",
     "smax": "smax", "smin": "smin", "umax": "umax", "umin": "umin",
 }  # fmt: skip
-_INTRINSIC_UNARY = frozenset(["fabs", "sqrt", "floor", "ceil", "trunc", "roundeven"])
+_INTRINSIC_UNARY = frozenset(["fabs", "floor", "ceil", "trunc", "roundeven"])
 _CASTS = {"itrunc": "trunc"}
 
 
@@ -164,6 +164,9 @@ class Printer:
     def on_fcmp(self, v: Value) -> ir.Value:
         a, b = (self.known[a] for a in v.args)
         return self.f.fcmp(v.attr, a, b)
+
+    def on_sqrt(self, v: Value) -> ir.Value:
+        return self.maths.sqrt(self.known[v.args[0]])
 
     def on_select(self, v: Value) -> ir.Value:
         condition, a, b = (self.known[a] for a in v.args)

@@ -41,8 +41,9 @@ COMMANDS = {
     "explain": Command("rawgpu.cli.explain", "say what a kernel log tells of a GPU's crash"),
     "evidence": Command("rawgpu.cli.evidence", "say what from outside pins each declaration"),
     "bench launch": Command("frontend.bench.launch", "time launches, recorded and eager"),
-    "bench speed": Command("frontend.bench.speed", "time operations, alone or against torch"),
+    "bench speed": Command("frontend.bench.speed", "time operations, alone or against others"),
     "bench virtual": Command("rawgpu.cli.bench_virtual", "time virtual GPUs on fixed kernels"),
+    "bench frontend": Command("frontend.bench.front_end", "time scheduling and code generation"),
     "bench memory": Command("frontend.bench.memory", "measure growth, and a step of training"),
 }
 

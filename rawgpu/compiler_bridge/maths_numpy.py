@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rawgpu.compiler_bridge.ops import scale_by_multiplying
+from rawgpu.compiler_bridge.ops import scale_but_where, scale_by_multiplying
 
 Array: TypeAlias = Any  # an array or a scalar of float32, float64, uint32, uint64 or bool
 
@@ -237,6 +237,9 @@ class NumpyOps:
 
     def scale(self, x: Array, power: Array) -> Array:
         return scale_by_multiplying(self, x, power)
+
+    def scale_or_zero(self, x: Array, power: Array, nothing: Array) -> Array:
+        return scale_but_where(self, x, power, nothing)
 
     def where(
         self, condition: Array, rare: Callable[[], tuple[Array, ...]], usual: tuple[Array, ...]

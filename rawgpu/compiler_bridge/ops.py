@@ -155,6 +155,10 @@ class Ops(Protocol[V]):
         """
         ...
 
+    def scale_or_zero(self, x: V, power: V, nothing: V) -> V:
+        """`scale`, but +0 where `nothing`, whatever `x` and `power` are there."""
+        ...
+
     def where(
         self, condition: V, rare: Callable[[], tuple[V, ...]], usual: tuple[V, ...]
     ) -> tuple[V, ...]:
@@ -229,6 +233,12 @@ def scale_by_multiplying(ops: Ops[V], x: V, power: V) -> V:
     half = ops.ashr(number, 1)
     first, second = power_of_two(ops, half), power_of_two(ops, ops.isub(number, half))
     return ops.mul(ops.mul(x, first), second)
+
+
+def scale_but_where(ops: Ops[V], x: V, power: V, nothing: V) -> V:
+    """`Ops.scale_or_zero` for a machine that cannot leave lanes out."""
+    zero = ops.const(x, 0.0)
+    return ops.select(nothing, zero, ops.scale(x, ops.select(nothing, zero, power)))
 
 
 def power_of_two(ops: Ops[V], power: V) -> V:

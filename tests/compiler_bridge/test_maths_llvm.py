@@ -3,12 +3,13 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from rawgpu.compiler_bridge import maths
-from rawgpu.compiler_bridge.llvm import Job, Target, compile_many
+from rawgpu.compiler_bridge.llvm import Job, Target, compile_many, host_target
 from rawgpu.compiler_bridge.maths_llvm import LlvmOps
 from rawgpu.compiler_bridge.target import (
     AARCH64_TRIPLE,
@@ -18,6 +19,7 @@ from rawgpu.compiler_bridge.target import (
 )
 from rawgpu.compiler_bridge.text import Module
 from rawgpu.compiler_bridge.types import Type, f32, f64, ptr, vector
+from tests.compiler_bridge.native import NativeMap
 
 PROCESSORS = [
     Target(X86_64_TRIPLE, "x86-64-v3"),
@@ -63,3 +65,39 @@ def test_gpus_compile_all_functions() -> None:
     )
     assert undefined(amd) == set()
     assert b".const" in nvidia
+
+
+def square_roots(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    run = NativeMap(lambda ops, x: ops.sqrt(x), lanes=16, scalef=True)
+    assert "rsqrt14" in run.text
+    found: np.ndarray[Any, Any] = run(x)
+    return found
+
+
+needs_avx512 = pytest.mark.skipif(
+    "avx512f" not in host_target().enabled, reason="the short way to a square root needs AVX-512"
+)
+
+
+@needs_avx512
+def test_square_roots_are_correctly_rounded_whatever_the_number() -> None:
+    edges = [0, 1, 0x7FFFFF, 0x800000, 0x0D800000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000]
+    near = [e + d for e in edges for d in range(-3, 4)]
+    random = np.random.default_rng(3).integers(0, 1 << 32, 1 << 20, np.uint64).tolist()
+    bits = np.array([*near, *(n ^ 0x80000000 for n in near), *random]).astype(np.uint32)
+    x = np.resize(bits, -(-bits.size // 16) * 16).view(np.float32)
+    with np.errstate(invalid="ignore"):
+        expected = np.sqrt(x)
+    found = square_roots(x)
+    same = (found.view(np.uint32) == expected.view(np.uint32)) | (
+        np.isnan(found) & np.isnan(expected)
+    )
+    assert same.all(), x[~same][:5]
+
+
+@needs_avx512
+@pytest.mark.full
+def test_every_square_root_of_two_octaves_is_correctly_rounded() -> None:
+    for start in range(0x3F800000, 0x40800000, 1 << 22):
+        x = np.arange(start, start + (1 << 22), dtype=np.uint32).view(np.float32)
+        assert np.array_equal(square_roots(x), np.sqrt(x))

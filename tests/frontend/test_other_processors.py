@@ -22,7 +22,15 @@ from tests.frontend.programs import DEVICE
 from tests.frontend.test_random_programs import run_program
 
 AVX2 = Target(
-    Machine(vector_bytes=32, registers=16, masked=False),
+    # with so small a cache even small results go past it, and small operands are prefetched
+    Machine(
+        vector_bytes=32,
+        registers=16,
+        masked=False,
+        l2_bytes=1 << 9,
+        streaming=True,
+        prefetch_bytes=256,
+    ),
     llvm.Target("x86_64-unknown-linux-gnu", "x86-64-v3", ""),
 )
 NEEDED = frozenset({"avx2", "fma", "f16c", "bmi2"})

@@ -15,8 +15,9 @@ def device(triple: str, cpu: str, features: str) -> Any:
     """As much of a device as the generator asks for."""
     facts = {"triple": triple, "cpu": cpu, "features": features}
     properties = SimpleNamespace(
-        name="cpu:0", cache_bytes=(32 << 10, 1 << 20), lanes=32, local_memory_bytes=65536
-    )
+        name="cpu:0", cache_bytes=(32 << 10, 1 << 20), lanes=32, local_memory_bytes=65536,
+        compute_units=2,
+    )  # fmt: skip
     return SimpleNamespace(target=lambda: facts, properties=properties)
 
 

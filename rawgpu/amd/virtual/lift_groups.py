@@ -124,9 +124,14 @@ pick:
 turn.of:
   %turn = call i64 @get(ptr %control, i64 $CONTROL.turn)
   %direction = call i64 @get(ptr %control, i64 $CONTROL.direction)
-  %steps = mul i64 %at, %direction
-  %place = add i64 %turn, %steps
-  %wave = urem i64 %place, %waves
+  %forward = icmp eq i64 %direction, 1
+  %up = add i64 %turn, %at
+  %from.end = add i64 %turn, %waves
+  %down = sub i64 %from.end, %at
+  %place = select i1 %forward, i64 %up, i64 %down
+  %wrapped = sub i64 %place, %waves
+  %beyond = icmp uge i64 %place, %waves
+  %wave = select i1 %beyond, i64 %wrapped, i64 %place
   %wave.status = getelementptr i64, ptr %status, i64 %wave
   %how = load i64, ptr %wave.status
   %waits = icmp ne i64 %how, 0
@@ -226,7 +231,8 @@ define internal void @new_round(ptr %control) {
   %new = add i64 %scaled, 1442695040888963407
   call void @put(ptr %control, i64 $CONTROL.random, i64 %new)
   %high = lshr i64 %new, 33
-  %turn = urem i64 %high, %waves
+  %share = mul i64 %high, %waves
+  %turn = lshr i64 %share, 31
   call void @put(ptr %control, i64 $CONTROL.turn, i64 %turn)
   %back = and i64 %new, 4294967296
   %backwards = icmp ne i64 %back, 0

@@ -12,6 +12,7 @@ masks in most kernels.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from rawgpu.amd.spec.isa.machine import MachineInstruction
@@ -19,9 +20,10 @@ from rawgpu.amd.spec.isa.operands import Operand
 from rawgpu.amd.virtual.dispatch import GpuPageFault, WaveHalted
 from rawgpu.amd.virtual.lift_groups import Exit
 from rawgpu.amd.virtual.lift_memory import Helpers
-from rawgpu.amd.virtual.lift_wave import PAIR_AHEAD, LiftMachine
+from rawgpu.amd.virtual.lift_strips import STRIP, CrossesLanes, StripExecution, StripMachine
+from rawgpu.amd.virtual.lift_wave import PAIR_AHEAD
 from rawgpu.amd.virtual.wave_code import Code
-from rawgpu.amd.virtual.wave_execute import Execution, Outcome
+from rawgpu.amd.virtual.wave_execute import Outcome
 from rawgpu.amd.virtual.wave_operands import EXEC, VECTOR_FORMATS, Facts
 from rawgpu.amd.virtual.wave_state import Word
 from rawgpu.compiler_bridge.text import Block, Function, Module
@@ -31,6 +33,13 @@ from rawgpu.virtual.meaning import NotInEngine, NotInNative
 MOST_INSTRUCTIONS = 20_000
 LONGEST_BLOCK = 1000
 """Instructions; longer ones are cut, since LLVM's time grows worse than linearly with a block."""
+LANE_FORMATS = frozenset(("vop1", "vop2", "vopc", "vop3", "vop3sd", "vop3p", "vopd"))
+"""Formats of which most instructions keep to their lanes."""
+LEAST_STRIPS = 4
+"""Of a wave that is done in strips. Two pay in long code alone, and take longer to lift."""
+PLAIN_LOAD = re.compile(
+    r"(d = )?((lds_)?load(_signed)?\(address, \d+\)|pack\(lds_load\([^()]*\), lds_load\([^()]*\)\))"
+)
 VECTOR_COUNT = 1 | 1 << 32
 """What an instruction that works on lanes adds to the wave's count."""
 
@@ -192,6 +201,27 @@ def _loads_a_pair(instruction: MachineInstruction) -> bool:
     return instruction.get("offset1") == instruction.get("offset0") + 1
 
 
+def _loaded_registers(instruction: MachineInstruction) -> range | None:
+    """The vector registers that an instruction loads whole from LDS, if it does no more than that.
+
+    What comes from global memory takes long, and a store that waits for it would hold up all loads
+    of addresses whose low twelve bits are the store's.
+    """
+    operand = instruction.operands.get("d")
+    if instruction.format != "ds" or operand is None or operand.bits % 32:
+        return None
+    if operand.kind not in ("vgpr", "agpr") or not PLAIN_LOAD.fullmatch(instruction.meaning):
+        return None
+    first = operand.index + (256 if operand.kind == "agpr" else 0)
+    registers = range(first, first + operand.registers)
+    for role, other in instruction.operands.items():
+        if role != "d" and other.kind in ("vgpr", "agpr"):
+            start = other.index + (256 if other.kind == "agpr" else 0)
+            if start < registers.stop and registers.start < start + other.registers:
+                return None  # what it reads would be overwritten midway
+    return registers
+
+
 class KernelLifter:
     """Writes the function."""
 
@@ -201,9 +231,10 @@ class KernelLifter:
         self.code, self.entry, self.facts, self.flushed = code, entry, facts, flushed
         self.module = module
         self.f: Function = module.function("kernel", [(ptr, "state")], i64)
-        self.machine = LiftMachine(self.f, facts, Helpers(module, facts.wave), flushed)
+        self.machine = StripMachine(self.f, facts, Helpers(module, facts.wave), flushed)
         self.machine.entry = entry
-        self.execution = Execution(self.machine, facts)
+        self.in_strips = facts.wave // STRIP >= LEAST_STRIPS
+        self.execution = StripExecution(self.machine, facts)
         self.not_lifted: dict[str, int] = {}
         self.exits: dict[int, Block] = {}
 
@@ -213,11 +244,11 @@ class KernelLifter:
         f = self.f
         self.labels = {start: f.block(f"pc_{start - self.entry:x}") for start in blocks}
         pc = self.machine.word(Word.PC)
-        cases = " ".join(
-            f"i64 {start - self.entry}, label %{label.name}" for start, label in self.labels.items()
-        )
+        two = f.const(i64, 2)  # addresses are those of words: closer together they make a table
+        place = f.intrinsic("llvm.fshr", i64, [pc, pc, two])
+        cases = " ".join(self._case(start, label) for start, label in self.labels.items())
         outside = f.block("outside")
-        f.line(f"switch i64 {pc.text}, label %{outside.name} [{cases}]")
+        f.line(f"switch i64 {place.text}, label %{outside.name} [{cases}]")
         f.at(outside)
         f.ret(f.const(i64, Exit.INTERPRET))
         for start, block in blocks.items():
@@ -274,18 +305,43 @@ class KernelLifter:
 
     def _lift_one(self, pc: int, instruction: MachineInstruction) -> Outcome | None:
         """None where the instruction is left to the interpreter."""
-        saved = self.machine.snapshot()
-        self.machine.pc = pc - self.entry
-        self.machine.pair = PAIR_AHEAD if _loads_a_pair(instruction) else None
-        try:
+        machine = self.machine
+        machine.pc = pc - self.entry
+        ways = [self._whole]
+        if self.in_strips and instruction.format in LANE_FORMATS:
+            ways.append(self._in_strips)
+        saved, closed = machine.snapshot(), False
+        while True:
+            machine.pair = PAIR_AHEAD if _loads_a_pair(instruction) else None
+            try:
+                return ways.pop()(instruction, pc)
+            except CrossesLanes:
+                machine.restore(saved)
+            except NotInNative:
+                raise
+            except NotInEngine as error:
+                name = f"{instruction.name}: {error}"
+                self.not_lifted[name] = self.not_lifted.get(name, 0) + 1
+                machine.restore(saved)
+                return None
+            if not ways:  # it needs what the strips under way make
+                assert not closed, instruction.name
+                machine.close()
+                saved, closed = machine.snapshot(), True
+                ways.append(self._whole)
+
+    def _in_strips(self, instruction: MachineInstruction, pc: int) -> Outcome:
+        """With what goes before it, for some lanes at a time."""
+        with self.machine.strip():
             return self.execution.execute(instruction, pc)
-        except NotInNative:
-            raise
-        except NotInEngine as error:
-            name = f"{instruction.name}: {error}"
-            self.not_lifted[name] = self.not_lifted.get(name, 0) + 1
-            self.machine.restore(saved)
-            return None
+
+    def _whole(self, instruction: MachineInstruction, pc: int) -> Outcome:
+        """For all lanes, in front of the strips under way."""
+        direct = self.in_strips and self.machine.exec_full
+        self.machine.load_to(_loaded_registers(instruction) if direct else None)
+        outcome = self.execution.execute(instruction, pc)
+        self.machine.load_to(None)
+        return outcome
 
     def _leave(
         self, block: BasicBlock, pc: int, instruction: MachineInstruction, count: int
@@ -313,7 +369,11 @@ class KernelLifter:
         """One more block that a wave can begin at."""
         lines = self.f.blocks[0].lines
         at = next(i for i, line in enumerate(lines) if "switch i64" in line)
-        lines[at] = lines[at][:-1] + f" i64 {start - self.entry}, label %{label.name}]"
+        lines[at] = lines[at][:-1] + f" {self._case(start, label)}]"
+
+    def _case(self, start: int, label: Block) -> str:
+        place = (start - self.entry & (1 << 64) - 1) >> 2
+        return f"i64 {place}, label %{label.name}"
 
     def _exit(self, why: Exit, pc: int) -> None:
         self.machine.put_word(Word.PC, pc - self.entry)

@@ -28,7 +28,7 @@ SMALL = 300
 """Static instructions times waves up to which first launches without loops are interpreted."""
 INTERPRETED_LAUNCHES = 2
 """How many of these."""
-PLAN_VERSION = 9
+PLAN_VERSION = 10
 MOST_PLACES = 4096
 ALTERNATIVES = 4
 """Kernels that are remembered of one entry address."""

@@ -1,12 +1,12 @@
 """Helpers of lifted code, as LLVM functions: loads and stores of a wave's lanes.
 
 Each tests at run time for the shapes that are common, lanes at consecutive addresses and all lanes
-at one; first for all lanes, then for each sixteen of them, since waves are often laid out in rows.
-The rest is done by gather and scatter. There are three kinds: "near" has a host pointer
-and 32-bit offsets, "far" has 64-bit GPU addresses checked against the window, "lds" has 32-bit
-offsets of which those beyond the bound read 0 and write nothing; "words" is the same for two
-accesses of one word, side by side, each with its own bound. A helper is written when first
-asked for.
+at one; first for all lanes, then for each sixteen of them, since waves are often laid out in rows,
+which may all be at the same addresses. The rest is done by gather and scatter. There are three
+kinds: "near" has a host pointer and 32-bit offsets, "far" has 64-bit GPU addresses checked against
+the window, "lds" has 32-bit offsets of which those beyond the bound read 0 and write nothing;
+"words" is the same for two accesses of one word, side by side, each with its own bound. A helper is
+written when first asked for.
 """
 
 from __future__ import annotations
@@ -147,6 +147,8 @@ class _Access:
         wide = index if index.type.bits == 64 else f.cast("zext", index, i64)
         end = f.add(wide, f.const(i64, reach))
         fits = f.icmp("ule", end, self.bound)
+        if index.type.bits < 64:  # which cannot wrap around
+            return fits
         return f.and_(fits, f.icmp("ule", wide, self.bound))
 
     def _branches(self) -> tuple[Block, Block, Block, Block]:
@@ -191,21 +193,26 @@ class _Access:
         """Pointers of all lanes, and which of them may be used."""
         f, mask = self.f, self.mask
         wide = self.lanes
+        if self.kind in ("lds", "words"):  # those that would be negative are beyond the bound
+            inside = self._reaches(self.size if self.kind == "lds" else 4)
+            return f.gep(self.base, wide, i8, inbounds=False), f.and_(mask, inside)
         if not self.wide:
             wide = f.cast("zext", self.lanes, vector(i64, self.n))
-        if self.kind in ("far", "lds"):
+        if self.kind == "far":
             end = f.add(wide, f.const(wide.type, self.size))
             inside = f.icmp("ule", end, f.splat(self.bound, self.n))
-            if self.kind == "lds":
-                mask = f.and_(mask, inside)
-            else:  # the window's start, which is nobody's: a fault
-                wide = f.select(inside, wide, f.const(wide.type, 0))
+            # The window's start is nobody's: a fault.
+            wide = f.select(inside, wide, f.const(wide.type, 0))
         return f.gep(self.base, wide, i8, inbounds=False), mask
 
     def load(self, signed: bool) -> None:
         self._begin([(ptr, "result")])
         self.signed = signed
         f = self.f
+        if self.n > CHUNK and not self.masked:
+            self._load_in_rows()
+            f.ret()
+            return
         straight, single, scattered, done = self._branches()
         f.at(straight)
         self._load_straight()
@@ -218,7 +225,7 @@ class _Access:
         f.br(done)
         f.at(scattered)
         if self.n > CHUNK:
-            self._load_chunks()
+            self._load_each_chunk()
         elif self.count == 4:
             self._load_by_lane()
         else:
@@ -247,31 +254,66 @@ class _Access:
             row = self.h._gather(f, vector(self.element, self.n), at, mask)
             self._give(i, self._extended(row))
 
-    def _load_chunks(self) -> None:
-        """Sixteen lanes at a time: they may be in a row, or at one address, among themselves."""
+    def _load_in_rows(self) -> None:
+        """Of a whole wave, all lanes on. The first two lanes say what it is worth to look for."""
         f = self.f
-        if self.masked:
-            self._load_each_chunk()
-            return
-        apart, level, after = f.block("apart"), f.block("level"), f.block("after")
-        firsts = [lane // CHUNK * CHUNK for lane in range(self.n)]
-        same = self._all(f.icmp("eq", self.lanes, f.shuffle(self.lanes, self.lanes, firsts)))
+        straight, level, repeated = f.block("straight"), f.block("level"), f.block("repeated")
+        apart, done = f.block("apart"), f.block("done")
+        may_be_level, may_be_straight = f.block("may_be_level"), f.block("may_be_straight")
+        may_repeat = f.block("may_repeat")
+        together = f.icmp("eq", self.start, f.extract(self.lanes, 1))
+        f.condbr(together, may_be_level, may_be_straight)
+        f.at(may_be_straight)
+        steps = f.const_vector(self.index.scalar, [i * self.size for i in range(self.n)])
+        line = f.add(f.splat(self.start, self.n), steps)
+        in_line = self._all(f.icmp("eq", self.lanes, line))
+        inside = self._inside(self.start, self.size * self.n)
+        f.condbr(f.and_(in_line, inside), straight, may_repeat)
+        f.at(may_repeat)
+        f.condbr(self._lanes_are([i % CHUNK for i in range(self.n)]), repeated, apart)
+        f.at(may_be_level)
+        same = self._lanes_are([i // CHUNK * CHUNK for i in range(self.n)])
         heads = [f.extract(self.lanes, first) for first in range(0, self.n, CHUNK)]
-        for head in heads:
-            same = f.and_(same, self._inside(head, self.size))
-        f.condbr(same, level, apart)
-        f.at(level)
+        last = heads[0]
+        for head in heads[1:]:
+            last = f.intrinsic("llvm.umax", last.type, [last, head])
+        f.condbr(f.and_(same, self._inside(last, self.size)), level, apart)
+        for block, write in (
+            (straight, self._load_straight),
+            (level, lambda: self._load_level(heads)),
+            (repeated, self._load_repeated),
+            (apart, self._load_each_chunk),
+        ):
+            f.at(block)
+            write()
+            f.br(done)
+        f.at(done)
+
+    def _lanes_are(self, sources: list[int]) -> Value:
+        """Whether each lane has the index of that one."""
+        return self._all(
+            self.f.icmp("eq", self.lanes, self.f.shuffle(self.lanes, self.lanes, sources))
+        )
+
+    def _load_level(self, heads: list[Value]) -> None:
+        """Sixteen lanes each at one address."""
+        f = self.f
         for number, head in enumerate(heads):
             at = self._at(head)
             for i in range(self.count):
                 word = f.load(self.element, f.gep(at, 4 * i, i8), align=1)
-                row = f.splat(self._extended(word), CHUNK)
-                self._give(i, row, CHUNK * number)
-        f.br(after)
-        f.at(apart)
-        self._load_each_chunk()
-        f.br(after)
-        f.at(after)
+                self._give(i, f.splat(self._extended(word), CHUNK), CHUNK * number)
+
+    def _load_repeated(self) -> None:
+        """What the first sixteen lanes get, all get."""
+        f, part = self.f, vector(i32, CHUNK)
+        name = self.h.load_chunk(self.kind, self.size, False, self.signed)
+        lanes = f.shuffle(self.lanes, self.lanes, range(CHUNK))
+        f.call(name, VOID, [self.base, lanes, self.bound, self.rest[0]])
+        for i in range(self.count):
+            row = f.load(part, f.gep(self.rest[0], 4 * i * self.h.lanes, i8), align=64)
+            for first in range(CHUNK, self.n, CHUNK):
+                self._give(i, row, first)
 
     def _load_each_chunk(self) -> None:
         f = self.f

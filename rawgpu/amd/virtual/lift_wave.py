@@ -21,7 +21,7 @@ from rawgpu.amd.virtual.wave_state import (
     VECTOR_OFFSET,
     Word,
 )
-from rawgpu.compiler_bridge.text import Function, Value
+from rawgpu.compiler_bridge.text import Block, Function, Value
 from rawgpu.compiler_bridge.types import Type, i1, i8, i32, i64, ptr, vector
 from rawgpu.virtual.lift import LlvmLanes, integer
 from rawgpu.virtual.meaning import NotInEngine, NotInNative, Typed
@@ -76,7 +76,7 @@ class LiftMachine:
         """Store what was changed."""
         for kind, index in sorted(self._dirty):
             if kind == "s":
-                self.f.store(self._s[index], self._at(4 * index))
+                self._store_scalar(index)
             elif kind == "v":
                 self.f.store(self._v[index], self._row_at(index), align=64)
             else:
@@ -84,26 +84,45 @@ class LiftMachine:
                 self.f.store(self.f.cast("zext", self._scc, i64), self._at(Word.SCC))
         self._dirty.clear()
 
+    def _store_scalar(self, index: int) -> None:
+        """Pairs are stored, as they are loaded, in one: halves would have to be joined first."""
+        if index % 2 and ("s", index - 1) in self._dirty:
+            return
+        value = self._s[index]
+        if index % 2 == 0 and ("s", index + 1) in self._dirty:
+            value = self._joined(value, self._s[index + 1])
+        self.f.store(value, self._at(4 * index), align=4)
+
+    def _joined(self, low: Value, high: Value) -> Value:
+        f = self.f
+        upper = f.shl(f.cast("zext", high, i64), f.const(i64, 32))
+        return f.or_(upper, f.cast("zext", low, i64))
+
     def snapshot(self) -> tuple[Any, ...]:
         """What an instruction that turns out not to be lifted must be undone to."""
-        lines = [(block, len(block.lines)) for block in self.f.blocks]
+        lines = [(block, len(block.lines)) for block in self._written_blocks()]
         return (
-            dict(self._s), dict(self._v), set(self._dirty), self._scc, self._exec, lines,
-            self.f.current,
+            dict(self._s), dict(self._v), set(self._dirty), self._scc, self._exec, self.exec_full,
+            self.flushed_widths, lines, len(self.f.blocks), self.f.current,
         )  # fmt: skip
 
     def restore(self, saved: tuple[Any, ...]) -> None:
-        self._s, self._v, self._dirty, self._scc, self._exec, lines, current = saved
-        del self.f.blocks[len(lines) :]
-        for block, count in lines:
-            del block.lines[count:]
-        self.f.current = current
+        scalars, vectors, dirty, self._scc, self._exec, self.exec_full, *rest = saved
+        self._s, self._v, self._dirty = dict(scalars), dict(vectors), set(dirty)
+        self.flushed_widths, lines, count, self.f.current = rest
+        del self.f.blocks[count:]
+        for block, length in lines:
+            del block.lines[length:]
+
+    def _written_blocks(self) -> set[Block]:
+        """Those there are that an instruction may write to; allocas in the first do no harm."""
+        return {self.f.current}
 
     def _at(self, offset: int) -> Value:
         return self.f.gep(self.state, offset, i8)
 
     def _row_at(self, index: int) -> Value:
-        return self._at(VECTOR_OFFSET + index * self.lanes * 4)
+        return self._at(VECTOR_OFFSET + index * self.facts.wave * 4)
 
     def word(self, word: Word) -> Value:
         return self.f.load(i64, self._at(word))
@@ -151,10 +170,7 @@ class LiftMachine:
 
     def exec_bits(self) -> Value:
         low = self.read_s(EXEC)
-        if self.lanes == 32:
-            return low
-        high = self.f.cast("zext", self.read_s(EXEC + 1), i64)
-        return self.f.or_(self.f.shl(high, self.f.const(i64, 32)), self.f.cast("zext", low, i64))
+        return low if self.facts.wave == 32 else self._joined(low, self.read_s(EXEC + 1))
 
     def exec_mask(self) -> Value | None:
         if self.exec_full:
@@ -313,8 +329,11 @@ class LiftMachine:
             masked = self._mask_argument()
             count = max(1, size // 4)
             name = self.helpers.load(kind or own, size, bool(masked), signed and size < 4)
-            space = self.helpers.room(self.f, count)
+            space, wanted = self._result_rows(count)
             self.f.call(name, Type("void", 0), [base, lanes, bound, *masked, space])
+            if not wanted:
+                words += [self.f.undef(self.row)] * count
+                continue
             words += (
                 [
                     self.f.load(self.row, self.f.gep(space, i * self.lanes * 4, i8), align=64)
@@ -324,6 +343,10 @@ class LiftMachine:
                 else [self.f.load(self.row, space, align=64)]
             )
         return words
+
+    def _result_rows(self, count: int) -> tuple[Value, bool]:
+        """Memory for what is loaded, and whether the values are wanted too."""
+        return self.helpers.room(self.f, count), True
 
     def _load_bytes(self, address: Address, bits: int, *, signed: bool) -> list[Value]:
         """A lane's dwords in scratch are apart, and the address may be of no dword."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from frontend import dtype as dt
 from frontend.graph.node import Op
 from frontend.loops import expr as ex
@@ -76,10 +78,14 @@ def product(rows: int, columns: int, depth: int) -> dict[str, tuple[Kind, int]]:
 
 
 def test_a_few_rows_stream_a_large_matrix_in_long_pieces() -> None:
-    assert product(1, 4096, 4096)["j%1024"] == (Kind.VECTOR, 1024)
-    few = product(4, 2048, 2048)
-    assert few["i"] == (Kind.UNROLL, 4)
-    assert few["j%512"] == (Kind.VECTOR, 512)
+    """Rows of the matrix by the dozen, each along its whole length, as its pages follow."""
+    for rows in (1, 4):
+        loops = product(rows, 4096, 4096)
+        names = list(loops)
+        assert names[0].startswith("k/") and names[1] == "j/64", names
+        assert loops["j%64"] == (Kind.VECTOR, 64)
+        assert math.prod(n for name, (_, n) in loops.items() if name.startswith("k%")) * rows >= 32
+    assert loops["i"] == (Kind.UNROLL, 4)
 
 
 def test_a_product_bound_by_arithmetic_keeps_its_accumulators_in_registers() -> None:

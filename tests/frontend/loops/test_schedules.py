@@ -20,7 +20,7 @@ from frontend.engine import Storage
 from frontend.instructions.lower import lower
 from frontend.loops import nest as ln
 from frontend.loops import stages
-from frontend.loops.nest import Kind, Mark, Order, Split, Stage
+from frontend.loops.nest import Kind, Mark, Order, Prefetch, Split, Stage, Stream
 from frontend.schedule.plan import plan_graph, signature
 from rawgpu.compiler_bridge import llvm
 from tests.frontend import reference
@@ -110,7 +110,16 @@ class Chooser:
         self._chains(parts[1])
         if self.rng.random() < 0.5:
             self._stage(parts)
+        self._memory()
         return tuple(self.steps)
+
+    def _memory(self) -> None:
+        """Past the caches, and ahead of time."""
+        if self.rng.random() < 0.5:
+            self.steps += [Stream(s.slot) for s in self.nest.stores]
+        for slot in sorted({load.slot for load in self.nest.loads()}):
+            if self.rng.random() < 0.3:
+                self.steps.append(Prefetch(slot, self.rng.choice((64, 2048, 1 << 20))))
 
     def _split(self) -> None:
         for _ in range(self.rng.randint(0, 3)):
