@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -103,15 +104,24 @@ class Chooser:
         rest = [name for name in self.reduce if name not in tile]
         outputs = [name for name in rest if not self.reduce[name]]
         folded = [name for name in rest if self.reduce[name]]
-        parts = [self._shuffled(part) for part in (outputs, folded, list(tile))]
-        self.steps.append(Order(tuple(name for part in parts for name in part)))
+        outputs, folded, inside = map(self._shuffled, (outputs, folded, list(tile)))
+        waiting = self.rng.randint(0, len(folded)) if self.rng.random() < 0.4 else 0
+        outer = self._merged(folded[:waiting], outputs)
+        order = [*outer, *folded[waiting:], *inside]
+        self.steps.append(Order(tuple(order)))
         self.steps += [Mark(name, kind) for name, kind in tile.items()]
-        self._grid(parts[0])
-        self._chains(parts[1])
+        self._grid(list(takewhile(outputs.__contains__, outer)))
+        self._chains(folded[waiting:])
         if self.rng.random() < 0.5:
-            self._stage(parts)
+            self._stage(order, len(outer))
         self._memory()
         return tuple(self.steps)
+
+    def _merged(self, some: list[str], others: list[str]) -> list[str]:
+        """Both in their own order: reductions outside outputs, whose sums wait in memory."""
+        places = set(self.rng.sample(range(len(some) + len(others)), len(some)))
+        left, right = iter(some), iter(others)
+        return [next(left if i in places else right) for i in range(len(some) + len(others))]
 
     def _memory(self) -> None:
         """Past the caches, and ahead of time."""
@@ -181,12 +191,11 @@ class Chooser:
             if self.extent[name] <= 8 and self.rng.random() < 0.4:
                 self.steps.append(Mark(name, Kind.CHAIN))
 
-    def _stage(self, parts: list[list[str]]) -> None:
-        """Copy one input before one of the output loops, over all loops inside that move it."""
-        order = [name for part in parts for name in part]
+    def _stage(self, order: list[str], count: int) -> None:
+        """Copy one input before one of the first loops, over all loops inside that move it."""
         loads = self.nest.loads()
         slot = self.rng.choice(sorted({load.slot for load in loads}))
-        at = self.rng.choice(order[: len(parts[0]) + 1] or [""])
+        at = self.rng.choice(order[: count + 1] or [""])
         try:
             loops = ln.apply(self.nest.axes, self.nest.reduce, self.steps)
         except ValueError:
@@ -253,6 +262,7 @@ def allowed(one: Sample, steps: tuple[ln.Step, ...]) -> bool:
     try:
         loops = ln.apply(one.nest.axes, one.nest.reduce, steps)
         stages.check(replace(one.nest, steps=steps), loops, one.kernel.slots, {})
+        ln.check_carried(one.nest, loops)
     except ValueError:
         return False
     return True
