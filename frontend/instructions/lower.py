@@ -275,23 +275,36 @@ class _Nest:
         inside = around.running(inner, factor)
         if loop.kind is ln.Kind.CHAIN or full == 1:
             for i in range(full):
-                self._reduce(at + 1, inside.at(loop.var, i))
+                self._round(at, inside.at(loop.var, i))
         elif full:
             zero, stop = self.b.const("i64", 0), around.needed(self.b, self.loops, loop, full)
             stop = stop or self.b.const("i64", full)
             with self.b.loop(zero, stop, 1, self.accumulators.flat()) as opened:
                 self.accumulators.refill(opened.carried)
-                self._reduce(at + 1, inside.at(loop.var, opened.index))
+                self._round(at, inside.at(loop.var, opened.index))
                 opened.next = self.accumulators.flat()
             self.accumulators.refill(opened.results)
         if rest:
             before = self.accumulators.flat()
-            self._reduce(at + 1, around.at(loop.var, full).running(inner, rest))
+            self._round(at, around.at(loop.var, full).running(inner, rest))
             reached = around.reaches(self.b, self.loops, loop, full)
             if reached is not None:
                 after = self.accumulators.flat()
                 chosen = [self.b.select(reached, x, y) for x, y in zip(after, before, strict=True)]
                 self.accumulators.refill(chosen)
+
+    def _round(self, at: int, around: Round) -> None:
+        """One round of reduction loop number `at`."""
+        if self.loops.order[at].kind is not ln.Kind.PART:
+            self._reduce(at + 1, around)
+            return
+        held = self.accumulators.held
+        before = dict(held)
+        for (i, point), parts in before.items():
+            held[i, point] = self.folds[i].start(parts[0].lanes)
+        self._reduce(at + 1, around)
+        for (i, point), parts in before.items():
+            held[i, point] = self.folds[i].merged(parts, held[i, point])
 
     def _update(self, around: Round) -> None:
         """Fold every point of the tile."""

@@ -43,6 +43,9 @@ class Kind(Enum):
     """Its rounds are lanes."""
     CHAIN = "chain"
     """A reduction loop written out; unlike UNROLL, every round adds to the same accumulators."""
+    PART = "part"
+    """A reduction loop whose rounds are summed by themselves first: a sum of short sums loses less
+    to rounding than one long sum."""
 
 
 class Role(Enum):
@@ -406,7 +409,10 @@ def _check_stage(loops: Loops, stage: Stage) -> None:
 
 
 def check_carried(nest: Nest, loops: Loops) -> None:
-    """Raise ValueError where a reduction loop stands outside output loops and sums cannot wait."""
+    """Raise ValueError where sums are to wait, in memory or in registers, that cannot."""
+    parts = [lo.name for lo in loops.order if lo.kind is Kind.PART]
+    if parts and (nest.inner or nest.ordered):
+        raise ValueError(f"{', '.join(parts)} summed apart: running values cannot wait")
     if not loops.carried:
         return
     names = ", ".join(lo.name for lo in loops.carried)

@@ -38,6 +38,8 @@ GROUP_ROWS, MOST_PANELS = 96, 4
 """Rows whose copy serves several panels, where the rows are copied too."""
 FAR_BYTES = 1024
 """Neighbours along a reduction that lie so far apart crowd pages and cache sets."""
+SUMMED_ROUNDS = 512
+"""Products that one accumulator takes before it is added to the rest."""
 SCALAR_ROUNDS = 9
 """Rounds of a reduction that a GPU's code writes out, so that scalar loads take several at once."""
 
@@ -137,6 +139,7 @@ def _register_tile(t: Tile) -> tuple[int, int]:
 def _reduce_loops(t: Tile, tiling: Tiling, budget: int) -> list[tuple[Part, Kind]]:
     """Short innermost reduction loops are written out, long ones by `budget` rounds."""
     even = t.machine.block_lanes > 0
+    apart = [] if even else _summed_apart(t, tiling)
     budget = max(SCALAR_ROUNDS, budget) if even else max(1, budget)
     loops: list[tuple[Part, Kind]] = []
     written = 1
@@ -153,7 +156,21 @@ def _reduce_loops(t: Tile, tiling: Tiling, budget: int) -> list[tuple[Part, Kind
         outer, *inner = tiling.left(v)
         loops[:0] = [(outer, Kind.LOOP), *((part, Kind.CHAIN) for part in inner)]
         written = budget + 1
-    return sorted(loops, key=lambda pair: pair[1] is Kind.CHAIN)
+    return [*apart, *sorted(loops, key=lambda pair: pair[1] is Kind.CHAIN)]
+
+
+def _summed_apart(t: Tile, tiling: Tiling) -> list[tuple[Part, Kind]]:
+    """The loop over parts of a long sum of floats. Their sums cost a few stores to the stack."""
+    sums = all(r.kind is Op.SUM and r.dtype.is_float for r in t.nest.reductions)
+    if not sums or t.nest.inner or t.nest.ordered:
+        return []
+    first, *others = t.nest.reduce
+    inside = math.prod(tiling.inner(v).extent for v in others)
+    rounds = max(1, SUMMED_ROUNDS // inside)
+    if tiling.inner(first).extent < 2 * rounds or inside > SUMMED_ROUNDS:
+        return []
+    tiling.split(first, rounds)
+    return [(tiling.take_outer(first), Kind.PART)]
 
 
 # --- panels --------------------------------------------------------------------------------------

@@ -190,6 +190,8 @@ class Chooser:
         for name in folded:
             if self.extent[name] <= 8 and self.rng.random() < 0.4:
                 self.steps.append(Mark(name, Kind.CHAIN))
+            elif self.rng.random() < 0.3:
+                self.steps.append(Mark(name, Kind.PART))
 
     def _stage(self, order: list[str], count: int) -> None:
         """Copy one input before one of the first loops, over all loops inside that move it."""
