@@ -34,11 +34,13 @@ So many rows make many streams, and short sums, which lose little to rounding.
 """
 LEAST_BLOCK_ROWS = 512
 """Rows of a product that pay for the copy of a panel: it costs as much as some twenty rows."""
+MANY_ROWS = 256
+"""Rows that pay for the copy of a panel that could as well be read where it lies."""
 GROUP_ROWS, MOST_PANELS = 96, 4
 """Rows whose copy serves several panels, where the rows are copied too."""
 FAR_BYTES = 1024
 """Neighbours along a reduction that lie so far apart crowd pages and cache sets."""
-SUMMED_ROUNDS = 512
+SUMMED_ROUNDS = 256
 """Products that one accumulator takes before it is added to the rest."""
 SCALAR_ROUNDS = 9
 """Rounds of a reduction that a GPU's code writes out, so that scalar loads take several at once."""
@@ -224,8 +226,10 @@ def staged_load(
         if not used or None in strides or sum(o.slot == load.slot for o in nest.loads()) != 1:
             continue
         size = width * math.prod(v.extent for v in used) * load.dtype.size_bytes
-        # neighbouring rows of a wide operand lie in different pages and on the same cache sets
-        crowded = (strides[-1] or 0) * load.dtype.size_bytes >= FAR_BYTES
+        # neighbouring rows of a wide operand lie in different pages, and on the same cache sets
+        # where they lie some pages apart
+        apart = (strides[-1] or 0) * load.dtype.size_bytes
+        crowded = apart >= FAR_BYTES if shared.extent >= MANY_ROWS else apart and not apart % 2048
         if (size <= machine.stage_bytes or _can_wait(nest, machine)) and (step != 1 or crowded):
             return load
     return None
