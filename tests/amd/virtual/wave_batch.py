@@ -318,14 +318,22 @@ def is_nan(words: Any) -> Any:
     return single | low | high | ((words & 0x7FFFFFFF) >= 0x7FF00000)
 
 
+def is_infinite(words: Any) -> Any:
+    """An infinity of float32, of either half, or the upper word of one of float64."""
+    halves = ((words & 0x7FFF) == 0x7C00) | ((words >> 16 & 0x7FFF) == 0x7C00)
+    return halves | ((words & 0x7FFFFFFF) == 0x7F800000) | ((words & 0x7FFFFFFF) == 0x7FF00000)
+
+
 # Which of several NaN.
 
 SIGNS = "neg", "neg_hi", "src0_neg", "src1_neg"
+FUSED = "fma", "mac", "mad", "dot"
 
 
 def is_open(last: MachineInstruction, before: Seen, first: Seen, second: Seen) -> bool:
-    """Whether the instruction reads several NaN wherever its results differ, or a negated one, or
-    one together with a constant, or a constant that is one.
+    """Whether the instruction reads several NaN wherever its results differ, or a negated or
+    subtracted one, or one together with a constant, or a constant that is one. What a fused one
+    multiplies may be infinity and 0, which gives a NaN of its own.
 
     Then either may come out, or either sign, or a signalling one: LLVM makes a subtraction of a sum
     with a negated number, changes the order of operands, and evaluates what has constants: what
@@ -338,6 +346,7 @@ def is_open(last: MachineInstruction, before: Seen, first: Seen, second: Seen) -
     if not len(lanes) and (dict(first)["s"] != dict(second)["s"]).any():
         lanes = np.zeros(1, np.int64)  # a result that is the same for all lanes
     signs = sum(part.get(name) for part in last.parts or (last,) for name in SIGNS)
+    signs += any("_sub" in part.name for part in last.parts or (last,))
     for lane in lanes:
         seen = 0
         for part in last.parts or (last,):
@@ -345,7 +354,11 @@ def is_open(last: MachineInstruction, before: Seen, first: Seen, second: Seen) -
                 if operand.kind == "vgpr" and role != "co":
                     rows = vectors[operand.index : operand.index + operand.registers]
                     moved = part.kind.endswith(("dpp", "dpp8")) and role == "a"
-                    seen += bool(is_nan(rows if moved else rows[:, lane]).any())
+                    read = rows if moved else rows[:, lane]
+                    seen += bool(is_nan(read).any())
+                    seen += any(name in part.name for name in FUSED) and bool(
+                        is_infinite(read).any()
+                    )
                 elif operand.kind == "sgpr" and role != "co":
                     words = scalars[operand.index : operand.index + operand.registers]
                     seen += bool(is_nan(words).any())
@@ -354,6 +367,20 @@ def is_open(last: MachineInstruction, before: Seen, first: Seen, second: Seen) -
         if seen < 2 and not (seen and signs):
             return False
     return bool(len(lanes))
+
+
+def writer(code: Sequence[MachineInstruction], first: Seen, second: Seen) -> int:
+    """Number of the instruction that wrote the registers that differ; the last one if none did.
+
+    A longer program is compiled anew, so an earlier choice among NaN may come out otherwise in it.
+    """
+    differ = (dict(first)["v"] != dict(second)["v"]).any(axis=1)
+    for number in range(len(code) - 1, -1, -1):
+        for part in code[number].parts or (code[number],):
+            d = part.operands.get("d")
+            if d is not None and d.kind == "vgpr" and differ[d.index : d.index + d.registers].any():
+                return number
+    return len(code) - 1
 
 
 def judge(batch: Batch, found: Found) -> str:
@@ -370,9 +397,10 @@ def judge(batch: Batch, found: Found) -> str:
     for n in range(1, count + 1):
         where, nan = difference(first[n], second[n])
         if where:
-            last = found.code[n - 1]
+            at = writer(found.code[:n], first[n], second[n])
+            last = found.code[at]
             nan |= last.kind == "sdwa"  # which may store a part of one
-            if nan and is_open(last, first[n - 1], first[n], second[n]):
+            if nan and is_open(last, first[at], first[n], second[n]):
                 return ""
             return f"{found.seed} {last.name}: {where}"
     return f"{found.seed}: {found.where}, and no part of it differs"
