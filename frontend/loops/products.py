@@ -162,9 +162,13 @@ def _reduce_loops(t: Tile, tiling: Tiling, budget: int) -> list[tuple[Part, Kind
 
 
 def _summed_apart(t: Tile, tiling: Tiling) -> list[tuple[Part, Kind]]:
-    """The loop over parts of a long sum of floats. Their sums cost a few stores to the stack."""
+    """The loop over parts of a long sum of products. Their sums cost a few stores to the stack.
+
+    Axes that end early have bounds that all nests share, which longer parts would make coarser.
+    """
     sums = all(r.kind is Op.SUM and r.dtype.is_float for r in t.nest.reductions)
-    if not sums or t.nest.inner or t.nest.ordered:
+    plain = not (t.nest.inner or t.nest.ordered or t.nest.limits)
+    if not sums or not plain or len(t.nest.loads()) < 2:
         return []
     first, *others = t.nest.reduce
     inside = math.prod(tiling.inner(v).extent for v in others)
