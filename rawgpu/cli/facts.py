@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import platform
 import re
 import resource
 import stat
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -155,6 +157,14 @@ def cache_problems(directory: Path) -> list[str]:
     return problems
 
 
+def _sizes(directory: Path) -> Iterator[int]:
+    """Sizes of the files there; other processes may remove some meanwhile."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                yield entry.stat().st_size
+
+
 def cache() -> dict[str, Any]:
     """Where compiled kernels are kept, and how many there are."""
     directory = cache_directory()
@@ -162,11 +172,11 @@ def cache() -> dict[str, Any]:
         return {"path": "off", "files": 0, "size_bytes": 0, "limit_bytes": 0, "problems": []}
     problems = cache_problems(directory)
     readable = directory.is_dir() and os.access(directory, os.R_OK | os.X_OK)
-    entries = [entry.stat() for entry in os.scandir(directory)] if readable else []
+    sizes = list(_sizes(directory)) if readable else []
     return {
         "path": str(directory),
-        "files": len(entries),
-        "size_bytes": sum(entry.st_size for entry in entries),
+        "files": len(sizes),
+        "size_bytes": sum(sizes),
         "limit_bytes": LIMIT_BYTES,
         "problems": problems,
     }

@@ -91,6 +91,17 @@ def test_the_cache_folder_is_made_for_its_owner_only(tmp_path: Path) -> None:
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_file_that_another_process_removes_meanwhile_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "kept").write_bytes(b"12345")
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")  # stat finds as little of it
+    monkeypatch.setenv("RAWGPU_CACHE", str(tmp_path))
+    found = facts.cache()
+    assert (found["files"], found["size_bytes"]) == (1, 5)
+
+
 def test_a_cache_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for directory in (tmp_path / "file", tmp_path / "file" / "cache"):
