@@ -18,7 +18,8 @@ def index_of(e: ex.Expr) -> Index | None:
     if e.dtype.kind not in "iu":
         return None
     found = _index_of(e)
-    if found is None or found.low < -(1 << e.dtype.bits - 1) or found.high >= 1 << e.dtype.bits - 1:
+    least = 0 if e.dtype.kind == "u" else -(1 << e.dtype.bits - 1)
+    if found is None or found.low < least or found.high >= 1 << e.dtype.bits - 1:
         return None
     return found
 

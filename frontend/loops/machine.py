@@ -28,7 +28,6 @@ class Machine:
     """
     stage_bytes: int = 1 << 20
     """What one block may stage: on the worker's stack and in its L2 cache, or in local memory."""
-
     l3_bytes: int = 0
     """The last cache, which all cores share, and perhaps other programs."""
     streaming: bool = False

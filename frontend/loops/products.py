@@ -40,6 +40,8 @@ GROUP_ROWS, MOST_PANELS = 96, 4
 """Rows whose copy serves several panels, where the rows are copied too."""
 FAR_BYTES = 1024
 """Neighbours along a reduction that lie so far apart crowd pages and cache sets."""
+CLASHING_BYTES = 2048
+"""Multiples of it fall on one or two sets of a first-level cache."""
 SUMMED_ROUNDS = 256
 """Products that one accumulator takes before it is added to the rest."""
 SCALAR_ROUNDS = 9
@@ -233,7 +235,8 @@ def staged_load(
         # neighbouring rows of a wide operand lie in different pages, and on the same cache sets
         # where they lie some pages apart
         apart = (strides[-1] or 0) * load.dtype.size_bytes
-        crowded = apart >= FAR_BYTES if shared.extent >= MANY_ROWS else apart and not apart % 2048
+        clashes = apart != 0 and apart % CLASHING_BYTES == 0
+        crowded = apart >= FAR_BYTES if shared.extent >= MANY_ROWS else clashes
         if (size <= machine.stage_bytes or _can_wait(nest, machine)) and (step != 1 or crowded):
             return load
     return None
